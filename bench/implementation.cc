@@ -25,10 +25,10 @@ tools::Launch launch_ranks(const Work& work) {
 
 std::string measure(const Implementation& implementation, size_t number, const Work& work,
                     double silence_seconds, const RowFunction& on_row) {
-  const Implementation::Part& part = implementation.works.at(number);
-  if (!part.refusal.empty()) return part.refusal;
+  const Implementation::Launcher& launcher = implementation.works.at(number);
+  if (!launcher.refusal.empty()) return launcher.refusal;
   size_t count = 0;
-  std::string failure = tools::run(part.launch(), silence_seconds, [&](std::string_view line) {
+  std::string failure = tools::run(launcher.launch(), silence_seconds, [&](std::string_view line) {
     Measurement measurement;
     if (!decode(line, &measurement)) return;
     Row row = make_row(work, implementation.info.name, measurement);

@@ -14,7 +14,7 @@ namespace bench {
 
 struct Implementation {
   // How the implementation carries out one work.
-  struct Part {
+  struct Launcher {
     std::string refusal;  // why it cannot carry out the work, or ""
     std::function<tools::Launch()> launch;
   };
@@ -23,7 +23,7 @@ struct Implementation {
   // The only transport that the library supports ("tcp" for Gloo), or "" if it uses the requested
   // one.
   std::string only_transport;
-  std::vector<Part> works;  // one for each work to measure, in their order
+  std::vector<Launcher> works;  // one for each work to measure, in their order
 };
 
 using RowFunction = std::function<void(const Row& row)>;

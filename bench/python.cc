@@ -132,12 +132,12 @@ Implementation implementation_of(const Json& json) {
                          json["origin"].get<std::string>()};
   implementation.only_transport = json["transport"].get<std::string>();
   for (const Json& work : json["works"]) {
-    Implementation::Part part;
-    part.refusal = work.value("refusal", "");
-    if (part.refusal.empty()) {
-      part.launch = [processes = work["processes"]] { return launch_of(processes); };
+    Implementation::Launcher launcher;
+    launcher.refusal = work.value("refusal", "");
+    if (launcher.refusal.empty()) {
+      launcher.launch = [processes = work["processes"]] { return launch_of(processes); };
     }
-    implementation.works.push_back(std::move(part));
+    implementation.works.push_back(std::move(launcher));
   }
   return implementation;
 }

@@ -100,18 +100,18 @@ void for_each_element(const tools::LayoutHandle& layout, int32_t rank,
 }
 
 // A rank's part of the tensor, in host memory and possibly also on a device.
-class Part {
+class Shard {
  public:
-  Part(const tools::Session& session, const std::string& kind, uint64_t elements)
+  Shard(const tools::Session& session, const std::string& kind, uint64_t elements)
       : values(elements) {
     if (kind == "host" || elements == 0) return;
     tools::require(
         hetcomm_memory_allocate(session.context(), session.find_device(kind), bytes(), &memory_),
         "allocating device memory");
   }
-  Part(const Part&) = delete;
-  Part& operator=(const Part&) = delete;
-  ~Part() {
+  Shard(const Shard&) = delete;
+  Shard& operator=(const Shard&) = delete;
+  ~Shard() {
     if (memory_ != nullptr) tools::require(hetcomm_memory_destroy(memory_), "freeing");
   }
 
@@ -230,21 +230,20 @@ std::vector<ReshardRow> measure_reshard(tools::Launcher launcher, const Work& wo
       const tools::LayoutHandle destination(shape, each.destination,
                                             tools::ranks_from(half, each.destination.ranks()));
       const std::string& kind = session.rank() < half ? work.first_memory : work.second_memory;
-      Part from(session, kind, source.elements(session.rank()));
-      Part to(session, kind, destination.elements(session.rank()));
-      for_each_element(source, session.rank(), shape, [&](uint64_t place, uint64_t index) {
-        from.values[place] = element(index);
-      });
+      Shard from(session, kind, source.elements(session.rank()));
+      Shard to(session, kind, destination.elements(session.rank()));
+      for_each_element(source, session.rank(), shape,
+                       [&](uint64_t at, uint64_t index) { from.values[at] = element(index); });
       from.store();
       to.store();
       // Checks that all elements have arrived with the correct values.
       const auto check = [&](const std::string& strategy) {
         to.load();
-        for_each_element(destination, session.rank(), shape, [&](uint64_t place, uint64_t index) {
+        for_each_element(destination, session.rank(), shape, [&](uint64_t at, uint64_t index) {
           const float wanted = element(index) * static_cast<float>(each.source.terms);
-          if (to.values[place] == wanted) return;
+          if (to.values[at] == wanted) return;
           tools::fail(fmt::format("{} by {}: element {} is {} on rank {}, and not {}",
-                                  tools::word_of(each), strategy, index, to.values[place],
+                                  tools::word_of(each), strategy, index, to.values[at],
                                   session.rank(), wanted));
         });
         std::fill(to.values.begin(), to.values.end(), 0.0f);

@@ -16,10 +16,10 @@ size_t widest_dimension(const std::vector<Box>& boxes) {
     std::vector<uint64_t> begins;
     for (const Box& box : boxes) begins.push_back(box.begin[i]);
     std::sort(begins.begin(), begins.end());
-    const auto places =
+    const auto count =
         static_cast<size_t>(std::unique(begins.begin(), begins.end()) - begins.begin());
-    if (places > most) {
-      most = places;
+    if (count > most) {
+      most = count;
       best = i;
     }
   }

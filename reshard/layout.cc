@@ -10,7 +10,7 @@
 #include <fmt/ranges.h>
 
 #include "reshard/faults.h"
-#include "reshard/places.h"
+#include "reshard/strided_addresses.h"
 
 namespace hetcomm::reshard {
 namespace {
@@ -42,21 +42,21 @@ Status check_shape(const Layout& layout) {
   return {};
 }
 
-// Returns whether elements of |part| share a place in memory. Returns kMeet also if they do not lie
-// within kMaxElements.
+// Returns whether elements of |part| share an address in memory. Returns kMeet also if they do not
+// lie within kMaxElements.
 Meeting find_repeat(const Part& part) {
-  Places places;
-  places.dimensions = part.box.dimensions;
+  StridedAddresses addresses;
+  addresses.dimensions = part.box.dimensions;
   uint64_t reach = 0;
   for (size_t i = 0; i < part.box.dimensions; ++i) {
-    places.extents[i] = part.box.extent(i);
-    places.strides[i] = part.strides[i];
+    addresses.extents[i] = part.box.extent(i);
+    addresses.strides[i] = part.strides[i];
     const uint64_t count = part.box.extent(i) - 1;
     if (count == 0) continue;
     if (part.strides[i] > (kMaxElements - reach) / count) return Meeting::kMeet;
     reach += part.strides[i] * count;
   }
-  return find_repeat(places);
+  return find_repeat(addresses);
 }
 
 Status check_part(const Layout& layout, const Part& part) {

@@ -100,7 +100,7 @@ class LayoutReader {
     return numbers(fields, "shape", kMaxDimensions);
   }
 
-  Result<Layout> read_parts(Fields& fields, const std::string& place) {
+  Result<Layout> read_parts(Fields& fields, const std::string& whole) {
     fields.allow_only({"format", "version", "shape", "padded_shape", "terms", "divisor", "parts"});
     Layout layout;
     layout.shape = shape(fields);
@@ -117,7 +117,7 @@ class LayoutReader {
         kMaxParts);
     if (!failure_.ok()) return failure_;
     const Status sound = check(layout);
-    if (!sound.ok()) return place.empty() ? sound : sound.annotate(place);
+    if (!sound.ok()) return whole.empty() ? sound : sound.annotate(whole);
     return layout;
   }
   // Returns the number in field |name|, or 1 if the field is absent.
@@ -154,8 +154,8 @@ class LayoutReader {
   Result<Layout> read_mesh(Fields& fields, const Json& json, const std::string& path) {
     fields.allow_only({"format", "version", "shape", "mesh"});
     const std::vector<uint64_t> own_shape = shape(fields);
-    const std::string place = below(path, "mesh");
-    Fields given(json, place, failure_);
+    const std::string inner = below(path, "mesh");
+    Fields given(json, inner, failure_);
     given.allow_only({"axes", "ranks", "placements", "uneven", "view_offset", "view_strides"});
     if (!given.has("placements")) given.fail("placements", "is missing");
     Mesh mesh;
@@ -173,7 +173,7 @@ class LayoutReader {
     view.offset = given.number("view_offset", kLargestNumber);
     view.strides = numbers(given, "view_strides", kMaxDimensions);
     if (!failure_.ok()) return failure_;
-    return annotated(layout_of(own_shape, mesh, placements, uneven, view), place);
+    return annotated(layout_of(own_shape, mesh, placements, uneven, view), inner);
   }
   // Fails if field |name| is missing although it is |needed|, or present although it is not.
   static void need(Fields& fields, const char* name, bool needed) {
@@ -201,8 +201,8 @@ class LayoutReader {
 
   Result<Layout> read_activations(Fields& fields, const Json& json, const std::string& path) {
     fields.allow_only({"format", "version", "activations"});
-    const std::string place = below(path, "activations");
-    Fields given(json, place, failure_);
+    const std::string inner = below(path, "activations");
+    Fields given(json, inner, failure_);
     given.allow_only(
         {"batch", "sequence", "hidden", "data", "context", "tensor", "order", "zigzag", "ranks"});
     for (const char* const name : {"batch", "sequence", "hidden"}) {
@@ -223,12 +223,12 @@ class LayoutReader {
     const uint64_t sequence = given.number("sequence", kMaxElements);
     const uint64_t hidden = given.number("hidden", kMaxElements);
     if (!failure_.ok()) return failure_;
-    return annotated(activations(batch, sequence, hidden, degrees, own_ranks), place);
+    return annotated(activations(batch, sequence, hidden, degrees, own_ranks), inner);
   }
 
-  static Result<Layout> annotated(Result<Layout> layout, const std::string& place) {
+  static Result<Layout> annotated(Result<Layout> layout, const std::string& path) {
     if (layout.ok()) return layout;
-    return layout.status().annotate(place);
+    return layout.status().annotate(path);
   }
 
   Status failure_;

@@ -28,12 +28,12 @@ class Links {
   // Returns the index of the rank's cluster in the model.
   int cluster(int rank) const { return clusters_[end_of_[static_cast<size_t>(rank)]]; }
   // Returns the route between two ranks, which is empty between a rank and itself.
-  const topology::Route& route(int from, int to) const { return routes_[place(from, to)]; }
+  const topology::Route& route(int from, int to) const { return routes_[index_of(from, to)]; }
   // Returns the rate of one transfer alone.
-  uint64_t bytes_per_s(int from, int to) const { return rates_[place(from, to)]; }
+  uint64_t bytes_per_s(int from, int to) const { return rates_[index_of(from, to)]; }
 
  private:
-  size_t place(int from, int to) const {
+  size_t index_of(int from, int to) const {
     if (from == to) return routes_.size() - 1;
     return end_of_[static_cast<size_t>(from)] * ends_ + end_of_[static_cast<size_t>(to)];
   }

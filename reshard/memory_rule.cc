@@ -13,15 +13,15 @@ namespace hetcomm::reshard {
 namespace {
 
 // Returns the part of |part| within |box|, in elements of its rank's memory.
-Places places_of(const Part& part, const Box& box) {
-  Places places;
-  places.offset = part.offset;
-  places.dimensions = box.dimensions;
+StridedAddresses addresses_of(const Part& part, const Box& box) {
+  StridedAddresses addresses;
+  addresses.offset = part.offset;
+  addresses.dimensions = box.dimensions;
   for (size_t d = 0; d < box.dimensions; ++d) {
-    places.extents[d] = box.extent(d);
-    places.strides[d] = part.strides[d];
+    addresses.extents[d] = box.extent(d);
+    addresses.strides[d] = part.strides[d];
   }
-  return places;
+  return addresses;
 }
 
 // A part of a destination, without its padding.
@@ -46,7 +46,7 @@ bool are_pieces_of_one_array(const std::vector<Held>& held) {
   }
   std::sort(order.begin(), order.end(),
             [&](size_t one, size_t other) { return first.strides[one] > first.strides[other]; });
-  Places array;
+  StridedAddresses array;
   array.dimensions = dimensions;
   array.extents.fill(1);
   std::copy(first.strides.begin(), first.strides.end(), array.strides.begin());
@@ -71,20 +71,21 @@ bool are_pieces_of_one_array(const std::vector<Held>& held) {
 }
 
 // Sweeps through the memory, and compares the boxes that are open at the same time.
-Status check_places(std::vector<Held> held) {
+Status check_addresses(std::vector<Held> held) {
   std::stable_sort(held.begin(), held.end(), [](const Held& one, const Held& other) {
     return one.part->offset < other.part->offset;
   });
   struct Open {
     const Held* held;
-    Places places;
+    StridedAddresses addresses;
   };
   std::vector<Open> open;
   for (const Held& each : held) {
-    const Places places = places_of(*each.part, each.box);
-    std::erase_if(open, [&](const Open& other) { return other.places.end() <= places.offset; });
+    const StridedAddresses addresses = addresses_of(*each.part, each.box);
+    std::erase_if(open,
+                  [&](const Open& other) { return other.addresses.end() <= addresses.offset; });
     for (const Open& other : open) {
-      const Meeting meeting = find_meeting(other.places, places);
+      const Meeting meeting = find_meeting(other.addresses, addresses);
       if (meeting == Meeting::kApart) continue;
       // The error names the box that is listed later.
       const bool in_order = other.held->part < each.part;
@@ -99,17 +100,17 @@ Status check_places(std::vector<Held> held) {
                             "rank's memory",
                             name_of(later), to_text(before.box)));
     }
-    open.push_back({&each, places});
+    open.push_back({&each, addresses});
   }
   return {};
 }
 
-// Returns whether the elements that both boxes contain are at the same places, and no two different
-// elements share a place.
+// Returns whether the elements that both boxes contain are at the same addresses, and no two
+// different elements share an address.
 bool stays(const PlacedBox& one, const PlacedBox& other, int64_t distance) {
   if (one.term != other.term) return false;
-  Places both;
-  both.dimensions = one.places.dimensions;
+  StridedAddresses both;
+  both.dimensions = one.addresses.dimensions;
   int64_t apart = 0;  // distance of the first elements, if the boxes are in one array
   for (size_t d = 0; d < one.box.dimensions; ++d) {
     const bool is_single = one.box.extent(d) == 1 && other.box.extent(d) == 1;
@@ -117,19 +118,19 @@ bool stays(const PlacedBox& one, const PlacedBox& other, int64_t distance) {
       both.extents[d] = 1;
       continue;
     }
-    if (one.places.strides[d] != other.places.strides[d]) return false;
-    const auto stride = static_cast<int64_t>(one.places.strides[d]);
+    if (one.addresses.strides[d] != other.addresses.strides[d]) return false;
+    const auto stride = static_cast<int64_t>(one.addresses.strides[d]);
     apart += (static_cast<int64_t>(other.box.begin[d]) - static_cast<int64_t>(one.box.begin[d])) *
              stride;
-    both.strides[d] = one.places.strides[d];
+    both.strides[d] = one.addresses.strides[d];
     both.extents[d] =
         std::max(one.box.end[d], other.box.end[d]) - std::min(one.box.begin[d], other.box.begin[d]);
   }
   // The last extent is the bytes of an element.
-  both.extents[one.box.dimensions] = one.places.extents[one.box.dimensions];
+  both.extents[one.box.dimensions] = one.addresses.extents[one.box.dimensions];
   both.strides[one.box.dimensions] = 1;
-  const int64_t offsets = static_cast<int64_t>(other.places.offset) + distance -
-                          static_cast<int64_t>(one.places.offset);
+  const int64_t offsets = static_cast<int64_t>(other.addresses.offset) + distance -
+                          static_cast<int64_t>(one.addresses.offset);
   return apart == offsets && find_repeat(both) == Meeting::kApart;
 }
 
@@ -143,7 +144,7 @@ Status check_destination(const Layout& layout) {
   }
   for (auto& [rank, held] : ranks) {
     if (held.size() < 2 || are_pieces_of_one_array(held)) continue;
-    HETCOMM_RETURN_IF_ERROR(check_places(std::move(held)));
+    HETCOMM_RETURN_IF_ERROR(check_addresses(std::move(held)));
   }
   return {};
 }
@@ -156,14 +157,14 @@ Footprint footprint_of(const Layout& layout, int rank, uint64_t element_bytes) {
     placed.box = clip(layout, part);
     if (placed.box.is_empty()) continue;
     placed.term = part.term;
-    placed.places = places_of(part, placed.box);
-    Places& places = placed.places;
-    places.offset *= element_bytes;
-    for (size_t d = 0; d < places.dimensions; ++d) places.strides[d] *= element_bytes;
-    places.extents[places.dimensions] = element_bytes;
-    places.strides[places.dimensions++] = 1;
-    placed.begin = places.offset;
-    placed.end = places.end();
+    placed.addresses = addresses_of(part, placed.box);
+    StridedAddresses& addresses = placed.addresses;
+    addresses.offset *= element_bytes;
+    for (size_t d = 0; d < addresses.dimensions; ++d) addresses.strides[d] *= element_bytes;
+    addresses.extents[addresses.dimensions] = element_bytes;
+    addresses.strides[addresses.dimensions++] = 1;
+    placed.begin = addresses.offset;
+    placed.end = addresses.end();
     footprint.boxes.push_back(placed);
   }
   std::sort(footprint.boxes.begin(), footprint.boxes.end(),
@@ -178,7 +179,7 @@ Footprint footprint_of(const Layout& layout, int rank, uint64_t element_bytes) {
 
 Meeting find_meeting(const Footprint& one, const Footprint& other, int64_t distance,
                      bool may_stay) {
-  const auto at = [](uint64_t place) { return static_cast<int64_t>(place); };
+  const auto at = [](uint64_t address) { return static_cast<int64_t>(address); };
   for (const PlacedBox& box : one.boxes) {
     // Iterates backwards over boxes of |other| that begin before the end of this box.
     auto next = std::partition_point(
@@ -189,7 +190,7 @@ Meeting find_meeting(const Footprint& one, const Footprint& other, int64_t dista
       if (at(next->furthest) + distance <= at(box.begin)) break;
       if (at(next->end) + distance <= at(box.begin)) continue;
       if (may_stay && stays(box, *next, distance)) continue;
-      const Meeting meeting = find_meeting(box.places, next->places, distance);
+      const Meeting meeting = find_meeting(box.addresses, next->addresses, distance);
       if (meeting != Meeting::kApart) return meeting;
     }
   }

@@ -8,7 +8,7 @@
 
 #include "reshard/box.h"
 #include "reshard/layout.h"
-#include "reshard/places.h"
+#include "reshard/strided_addresses.h"
 #include "src/base/status.h"
 
 namespace hetcomm::reshard {
@@ -21,7 +21,7 @@ Status check_destination(const Layout& layout);
 struct PlacedBox {
   Box box;
   uint32_t term = 0;
-  Places places;
+  StridedAddresses addresses;
   uint64_t begin = 0;
   uint64_t end = 0;
   uint64_t furthest = 0;  // maximum end of this box and all earlier ones
@@ -36,7 +36,7 @@ struct Footprint {
 Footprint footprint_of(const Layout& layout, int rank, uint64_t element_bytes);
 
 // Returns whether |one| and |other|, whose buffer begins |distance| bytes later, share a byte. With
-// |may_stay|, elements that both have at the same place do not count. Allocates nothing.
+// |may_stay|, elements that both have at the same address do not count. Allocates nothing.
 Meeting find_meeting(const Footprint& one, const Footprint& other, int64_t distance,
                      bool may_stay = false);
 

@@ -38,11 +38,11 @@ class Taker {
     while (at_ < from_.size()) {
       const Range& range = from_[at_];
       const uint64_t size = range.end - range.begin;
-      const uint64_t first = std::max(begin, place_);
-      const uint64_t last = std::min(end, place_ + size);
-      if (first < last) add({range.begin + (first - place_), range.begin + (last - place_)});
-      if (place_ + size > end) return;
-      place_ += size;
+      const uint64_t first = std::max(begin, position_);
+      const uint64_t last = std::min(end, position_ + size);
+      if (first < last) add({range.begin + (first - position_), range.begin + (last - position_)});
+      if (position_ + size > end) return;
+      position_ += size;
       ++at_;
     }
   }
@@ -59,7 +59,7 @@ class Taker {
   const Indices& from_;
   Indices* const into_;
   size_t at_ = 0;
-  uint64_t place_ = 0;  // position at which range |at_| begins
+  uint64_t position_ = 0;  // position at which range |at_| begins
 };
 
 bool has_terms(const Placement& placement) {
@@ -148,10 +148,10 @@ std::vector<uint64_t> starts_of(const std::vector<uint64_t>& sizes) {
   return starts;
 }
 
-// Cuts |indices|, and returns the piece for rank |place| of |ranks| along the axis. |starts| comes
-// from starts_of(placement.sizes).
+// Cuts |indices|, and returns the piece for rank |position| of |ranks| along the axis. |starts|
+// comes from starts_of(placement.sizes).
 Result<Indices> cut(const Indices& indices, const Placement& placement,
-                    const std::vector<uint64_t>& starts, uint64_t ranks, uint64_t place,
+                    const std::vector<uint64_t>& starts, uint64_t ranks, uint64_t position,
                     Uneven uneven) {
   const uint64_t count = count_of(indices);
   Indices kept;
@@ -161,7 +161,7 @@ Result<Indices> cut(const Indices& indices, const Placement& placement,
       return invalid(fmt::format("the sizes [{}] do not add up to the {} elements of dimension {}",
                                  fmt::join(placement.sizes, ", "), count, placement.dimension));
     }
-    taker.take(starts[place], starts[place + 1]);
+    taker.take(starts[position], starts[position + 1]);
     return kept;
   }
   const uint64_t pieces = pieces_of(placement, ranks);
@@ -170,16 +170,17 @@ Result<Indices> cut(const Indices& indices, const Placement& placement,
                                count, placement.dimension));
   }
   if (placement.kind == Kind::kZigzag) {
-    take_piece(0, count, pieces, place, taker);
-    take_piece(0, count, pieces, pieces - 1 - place, taker);
+    take_piece(0, count, pieces, position, taker);
+    take_piece(0, count, pieces, pieces - 1 - position, taker);
   } else if (placement.kind == Kind::kStrided) {
     // First cuts like the later axis, then cuts each of these pieces along this axis.
     const uint64_t size = (count + placement.split - 1) / placement.split;
     for (uint64_t i = 0; i < placement.split; ++i) {
-      take_piece(std::min(count, i * size), std::min(count, (i + 1) * size), ranks, place, taker);
+      take_piece(std::min(count, i * size), std::min(count, (i + 1) * size), ranks, position,
+                 taker);
     }
   } else {
-    take_piece(0, count, pieces, place, taker);
+    take_piece(0, count, pieces, position, taker);
   }
   return kept;
 }
@@ -254,15 +255,15 @@ Result<Layout> layout_of(const std::vector<uint64_t>& shape, const Mesh& mesh,
     for (size_t axis = 0; axis < placements.size(); ++axis) {
       const uint64_t ranks = mesh.axes[axis];
       step /= ranks;
-      const uint64_t place = index / step % ranks;
+      const uint64_t position = index / step % ranks;
       const Placement& placement = placements[axis];
       if (placement.kind == Kind::kReplicate) {
-        part.copy = static_cast<uint32_t>(part.copy * ranks + place);
+        part.copy = static_cast<uint32_t>(part.copy * ranks + position);
       } else if (has_terms(placement)) {
-        part.term = static_cast<uint32_t>(part.term * ranks + place);
+        part.term = static_cast<uint32_t>(part.term * ranks + position);
       } else {
         Indices& indices = held[placement.dimension];
-        Result<Indices> left = cut(indices, placement, starts[axis], ranks, place, uneven);
+        Result<Indices> left = cut(indices, placement, starts[axis], ranks, position, uneven);
         if (!left.ok()) return left.status().annotate(fmt::format("axis {}", axis));
         indices = std::move(left).value();
       }
@@ -307,16 +308,16 @@ Result<Layout> activations(uint64_t batch, uint64_t sequence, uint64_t hidden,
                                degrees.context, degrees.tensor, ranks.size()));
   }
   for (uint64_t index = 0; index < count; ++index) {
-    // Computes the place of ranks[index] in the mesh.
-    uint64_t place = 0;
+    // Computes the position of ranks[index] in the mesh.
+    uint64_t position = 0;
     for (const char name : std::string_view("dct")) {
       uint64_t step = 1;
       for (size_t i = degrees.order.size(); degrees.order[i - 1] != name; --i) {
         step *= degree_of(degrees.order[i - 1]);
       }
-      place = place * degree_of(name) + index / step % degree_of(name);
+      position = position * degree_of(name) + index / step % degree_of(name);
     }
-    mesh.ranks[place] = ranks[index];
+    mesh.ranks[position] = ranks[index];
   }
   return layout_of({batch, sequence, hidden}, mesh,
                    {shard(0), degrees.zigzag ? zigzag(1) : shard(1), shard(1)});

@@ -108,10 +108,10 @@ class PlanReader {
   static constexpr size_t kMaxMoves = size_t{1} << 24;
 
   // Returns the indices of the parts by rank.
-  static std::multimap<int, uint32_t> places_of(const Layout& layout) {
-    std::multimap<int, uint32_t> places;
-    for (uint32_t i = 0; i < layout.parts.size(); ++i) places.emplace(layout.parts[i].rank, i);
-    return places;
+  static std::multimap<int, uint32_t> parts_by_rank(const Layout& layout) {
+    std::multimap<int, uint32_t> parts;
+    for (uint32_t i = 0; i < layout.parts.size(); ++i) parts.emplace(layout.parts[i].rank, i);
+    return parts;
   }
 
   void check_extents(Fields& fields) {
@@ -180,8 +180,8 @@ class PlanReader {
             return fields.fail("stages", fmt::format("has {} elements or more, and layouts has {}",
                                                      hops.size(), layouts_.size()));
           }
-          const auto from = places_of(layouts_[index]);
-          const auto to = places_of(layouts_[index + 1]);
+          const auto from = parts_by_rank(layouts_[index]);
+          const auto to = parts_by_rank(layouts_[index + 1]);
           stage.each(
               "moves",
               [&](const present::Json& move, const std::string& at) {
@@ -215,10 +215,10 @@ class PlanReader {
 
   // Returns the part that holds |box| and belongs to the rank in field |name|.
   uint32_t part_of(Fields& fields, const char* name, const Layout& layout,
-                   const std::multimap<int, uint32_t>& places, const Box& box) {
+                   const std::multimap<int, uint32_t>& parts, const Box& box) {
     const int wanted = rank(fields, name);
     if (!failure_.ok()) return 0;
-    const auto [first, last] = places.equal_range(wanted);
+    const auto [first, last] = parts.equal_range(wanted);
     for (auto each = first; each != last; ++each) {
       if (layout.parts[each->second].box.contains(box)) return each->second;
     }

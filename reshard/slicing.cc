@@ -94,8 +94,8 @@ class Sums {
  public:
   // Returns where kSum holds the sums of |box|, which belongs to |slice| of part |part|. No cut
   // divides |box|. The first call for a part reserves room for all its pieces.
-  StridedBox place(const Layout& layout, const Cuts& cuts, uint32_t slice, uint32_t part,
-                   const Box& box) {
+  StridedBox locate(const Layout& layout, const Cuts& cuts, uint32_t slice, uint32_t part,
+                    const Box& box) {
     std::vector<Piece>& pieces = parts_[part];
     if (pieces.empty()) {
       cuts.for_each(clip(layout, layout.parts[part]), slice, [&](const Box& piece) {
@@ -169,7 +169,7 @@ class Slicer {
 
  private:
   // Returns the location of |box| in part |part| of the layout before hop |layout|.
-  StridedBox place(size_t layout, uint32_t part, const Box& box) const {
+  StridedBox locate(size_t layout, uint32_t part, const Box& box) const {
     const Part* of = &plan_.from(layout).parts[part];
     StridedBox result;
     Numbers strides = of->strides;
@@ -212,16 +212,16 @@ class Slicer {
         if (to != rank) {
           Message& message = sends[to];
           message.elements += box.elements();
-          message.boxes.push_back(place(hop, move.from, box));
+          message.boxes.push_back(locate(hop, move.from, box));
           return;
         }
         Arrival arrival;
         arrival.adds = move.adds;
         arrival.is_term = sums;
-        arrival.to = sums && rounds_ ? in_sums.place(layout, cuts_, slice, move.to, box)
-                                     : place(hop + 1, move.to, box);
+        arrival.to = sums && rounds_ ? in_sums.locate(layout, cuts_, slice, move.to, box)
+                                     : locate(hop + 1, move.to, box);
         if (from == rank) {
-          arrival.from = place(hop, move.from, box);
+          arrival.from = locate(hop, move.from, box);
         } else {
           arrival.position = received[from];
           received[from] += box.elements();
@@ -233,7 +233,7 @@ class Slicer {
     in_sums.for_each([&](uint32_t part, const Box& box, const StridedBox& sum) {
       Arrival arrival;
       arrival.from = sum;
-      arrival.to = place(hop + 1, part, box);
+      arrival.to = locate(hop + 1, part, box);
       arrivals.emplace_back(rank, arrival);
     });
     Phase& phase = slicing_.phases.emplace_back();

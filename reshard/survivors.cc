@@ -35,7 +35,7 @@ std::vector<Box> without(const Box& whole, const Box& hole) {
   return rest;
 }
 
-// Returns the elements of |part| inside |box|, at their places in memory.
+// Returns the elements of |part| inside |box|, at their addresses in memory.
 Part narrowed(const Part& part, const Box& box) {
   Part result = part;
   result.box = box;

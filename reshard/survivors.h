@@ -11,7 +11,7 @@ namespace hetcomm::reshard {
 
 // Returns |layout|, which has passed check(), without the lost ranks. rank_now[r] is the new number
 // of rank r; -1: it is lost. The result passes check(), and every surviving rank holds the same
-// elements in the same places of its memory. If only lost ranks held some box, fails with
+// elements at the same addresses of its memory. If only lost ranks held some box, fails with
 // PEER_LOST, and names the first such box and one of these ranks. Fails with INVALID_ARGUMENT if a
 // rank of the layout has no entry in |rank_now|, or two ranks have the same number.
 Result<Layout> layout_of_survivors(const Layout& layout, const std::vector<int>& rank_now);

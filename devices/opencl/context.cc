@@ -60,10 +60,10 @@ const char* Context::rule_against(void* address, uint64_t size) {
   return "the range ends past its allocation";
 }
 
-Code Context::locate(const void* address, uint64_t offset, uint64_t size, Place* out_place) {
-  const Code code = buffers_.check(address, offset, size, &out_place->buffer);
+Code Context::locate(const void* address, uint64_t offset, uint64_t size, Location* out_location) {
+  const Code code = buffers_.check(address, offset, size, &out_location->buffer);
   if (code != Code::kInvalidArgument) {
-    out_place->offset = offset;
+    out_location->offset = offset;
     return code;
   }
   void* base = nullptr;
@@ -72,7 +72,7 @@ Code Context::locate(const void* address, uint64_t offset, uint64_t size, Place*
   if (found != Code::kOk) return found == Code::kNotFound ? Code::kInvalidArgument : found;
   const uint64_t rest = rest_of(address, base, whole);
   if (offset > rest || size > rest - offset) return Code::kOutOfRange;
-  out_place->pointer = static_cast<std::byte*>(const_cast<void*>(address)) + offset;
+  out_location->pointer = static_cast<std::byte*>(const_cast<void*>(address)) + offset;
   return Code::kOk;
 }
 

@@ -10,9 +10,9 @@
 
 #include "devices/opencl/api.h"
 #include "devices/opencl/host_memory.h"
+#include "devices/opencl/location.h"
 #include "devices/opencl/memory.h"
 #include "devices/opencl/notices.h"
-#include "devices/opencl/place.h"
 #include "devices/opencl/pointers.h"
 #include "devices/opencl/reductions.h"
 #include "devices/opencl/setup_queue.h"
@@ -67,7 +67,7 @@ class Context {
   // failed.
   const char* rule_against(void* address, uint64_t size);
   // Locates the |size| bytes from |address| + |offset| for a copy.
-  Code locate(const void* address, uint64_t offset, uint64_t size, Place* out_place);
+  Code locate(const void* address, uint64_t offset, uint64_t size, Location* out_location);
 
  private:
   const ContextReference context_;  // destroyed last

@@ -228,9 +228,9 @@ Code copy_in_parts(const uint64_t (&extents)[2], IsPlane&& is_plane, Copy&& copy
 
 }  // namespace
 
-Code OpenClDevice::copy_row(Stream& stream, const Place& place, uint64_t size, std::byte* host,
-                            bool to_host) {
-  const auto& [buffer, offset, pointer] = place;
+Code OpenClDevice::copy_row(Stream& stream, const Location& location, uint64_t size,
+                            std::byte* host, bool to_host) {
+  const auto& [buffer, offset, pointer] = location;
   stream.copies.push_back(nullptr);
   cl_event* const event = &stream.copies.back();
   cl_int status = CL_SUCCESS;
@@ -267,29 +267,31 @@ struct Pictures {
 
 }  // namespace
 
-// Copies |rows|, which begin at |place|, to or from |host|. They are one row or a part of pictures.
-Code OpenClDevice::copy_plane(Stream& stream, const Place& place, const DeviceRows& rows,
+// Copies |rows|, which begin at |location|, to or from |host|. They are one row or a part of
+// pictures.
+Code OpenClDevice::copy_plane(Stream& stream, const Location& location, const DeviceRows& rows,
                               std::byte* host, bool to_host) {
-  if (is_one_row(rows)) return copy_row(stream, place, rows.row_bytes, host, to_host);
+  if (is_one_row(rows)) return copy_row(stream, location, rows.row_bytes, host, to_host);
   stream.copies.push_back(nullptr);
   cl_event* const event = &stream.copies.back();
   const Pictures own(rows);
   const std::array<size_t, 3> zero = {0, 0, 0};
   const cl_int status =
-      to_host ? api_.EnqueueReadBufferRect(stream.queue, place.buffer, CL_FALSE, own.origin.data(),
-                                           zero.data(), own.region.data(), own.pitch, own.slice,
-                                           rows.row_bytes, 0, host, 0, nullptr, event)
-              : api_.EnqueueWriteBufferRect(stream.queue, place.buffer, CL_FALSE, own.origin.data(),
-                                            zero.data(), own.region.data(), own.pitch, own.slice,
-                                            rows.row_bytes, 0, host, 0, nullptr, event);
+      to_host
+          ? api_.EnqueueReadBufferRect(stream.queue, location.buffer, CL_FALSE, own.origin.data(),
+                                       zero.data(), own.region.data(), own.pitch, own.slice,
+                                       rows.row_bytes, 0, host, 0, nullptr, event)
+          : api_.EnqueueWriteBufferRect(stream.queue, location.buffer, CL_FALSE, own.origin.data(),
+                                        zero.data(), own.region.data(), own.pitch, own.slice,
+                                        rows.row_bytes, 0, host, 0, nullptr, event);
   if (status != CL_SUCCESS) stream.copies.pop_back();
   return code_of(status);
 }
 
-// Copies one row or a part of pictures between two places. Both are in buffers, or both are named
-// by pointers.
-Code OpenClDevice::copy_plane_between(Stream& stream, const Place& from,
-                                      const DeviceRows& from_rows, const Place& to,
+// Copies one row or a part of pictures between two locations. Both are in buffers, or both are
+// named by pointers.
+Code OpenClDevice::copy_plane_between(Stream& stream, const Location& from,
+                                      const DeviceRows& from_rows, const Location& to,
                                       const DeviceRows& to_rows) {
   stream.copies.push_back(nullptr);
   cl_event* const event = &stream.copies.back();
@@ -321,8 +323,8 @@ Code OpenClDevice::copy_between(void* stream, const void* from, const DeviceRows
   if (!span_of(from_rows, &from_span) || !span_of(to_rows, &to_span)) return Code::kOutOfRange;
   if (stream == nullptr && from_span != 0) return Code::kInvalidArgument;
   if (context() == nullptr || to_device.context() == nullptr) return Code::kInvalidArgument;
-  Place source;
-  Place target;
+  Location source;
+  Location target;
   Code code = context()->locate(from, from_rows.offset, from_span, &source);
   if (code != Code::kOk) return code;
   code = to_device.context()->locate(to, to_rows.offset, to_span, &target);
@@ -362,7 +364,7 @@ Code OpenClDevice::copy(void* stream, const void* address, const DeviceRows& row
   if (!span_of(rows, &span)) return Code::kOutOfRange;
   if (stream == nullptr || (host == nullptr && span != 0)) return Code::kInvalidArgument;
   if (context() == nullptr) return Code::kInvalidArgument;
-  Place first;
+  Location first;
   const Code code = context()->locate(address, rows.offset, span, &first);
   if (code != Code::kOk || span == 0) return code;
   const auto is_plane = [&](uint64_t i, const std::array<uint64_t, 2>& extents) {
@@ -374,7 +376,7 @@ Code OpenClDevice::copy(void* stream, const void* address, const DeviceRows& row
   return copy_in_parts(rows.extents, is_plane,
                        [&](uint64_t i, uint64_t j, const std::array<uint64_t, 2>& extents) {
                          const DeviceRows some = part_of(rows, i, j, extents);
-                         const Place begin = first.further(some.offset - rows.offset);
+                         const Location begin = first.further(some.offset - rows.offset);
                          const Code copied = copy_plane(own, begin, some, next, to_host);
                          next += bytes_of(some);
                          return copied;
@@ -388,18 +390,19 @@ Code OpenClDevice::reduce(void* stream, const DeviceReduction& what) {
   if ((stream == nullptr && what.elements != 0) || context() == nullptr) {
     return Code::kInvalidArgument;
   }
-  Reductions::Places places;
-  auto& [first, second, out] = places;
+  Reductions::Locations locations;
+  auto& [first, second, out] = locations;
   code = context()->locate(what.first, what.first_offset, sizes.first, &first);
   if (code == Code::kOk) {
     code = context()->locate(what.second, what.second_offset, sizes.second, &second);
   }
   if (code == Code::kOk) code = context()->locate(what.out, what.out_offset, sizes.out, &out);
-  if (code == Code::kOk) code = context()->reductions().prepare(what, places);
+  if (code == Code::kOk) code = context()->reductions().prepare(what, locations);
   if (code != Code::kOk || what.elements == 0) return code;
   Stream& own = *static_cast<Stream*>(stream);
   own.copies.push_back(nullptr);
-  const cl_int status = context()->reductions().start(own.queue, what, places, &own.copies.back());
+  const cl_int status =
+      context()->reductions().start(own.queue, what, locations, &own.copies.back());
   if (status != CL_SUCCESS) own.copies.pop_back();
   return code_of(status);
 }

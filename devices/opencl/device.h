@@ -65,10 +65,11 @@ class OpenClDevice {
 
  private:
   OpenClDevice(const Api& api, cl_device_id device);
-  Code copy_row(Stream& stream, const Place& place, uint64_t size, std::byte* host, bool to_host);
-  Code copy_plane_between(Stream& stream, const Place& from, const DeviceRows& from_rows,
-                          const Place& to, const DeviceRows& to_rows);
-  Code copy_plane(Stream& stream, const Place& place, const DeviceRows& rows, std::byte* host,
+  Code copy_row(Stream& stream, const Location& location, uint64_t size, std::byte* host,
+                bool to_host);
+  Code copy_plane_between(Stream& stream, const Location& from, const DeviceRows& from_rows,
+                          const Location& to, const DeviceRows& to_rows);
+  Code copy_plane(Stream& stream, const Location& location, const DeviceRows& rows, std::byte* host,
                   bool to_host);
 
   const Api& api_;

@@ -36,7 +36,7 @@ class Buffers {
   Code find(const void* name, uint64_t* out_size);
   // Returns whether |name| may be a buffer that a context of this process knows. Costs one load.
   static bool may_be_known(const void* name) {
-    return names_[place_of(name)].load(std::memory_order_acquire) != 0;
+    return names_[bucket_of(name)].load(std::memory_order_acquire) != 0;
   }
   // Returns why retain() refuses the buffer. "": it does not refuse.
   const char* rule_against(void* name, uint64_t size);
@@ -50,17 +50,17 @@ class Buffers {
   };
   Code touch(cl_mem buffer, uint64_t size);
   Code check_named(cl_mem buffer, uint64_t size, uint64_t* out_whole, const char** out_rule) const;
-  // Size of |names_|. Each entry counts the known names that place_of() maps to it.
-  static constexpr size_t kPlaces = 4096;
-  static size_t place_of(const void* name) {
+  // Size of |names_|. Each entry counts the known names that bucket_of() maps to it.
+  static constexpr size_t kBuckets = 4096;
+  static size_t bucket_of(const void* name) {
     return (reinterpret_cast<uintptr_t>(name) >> 4) * 0x9e3779b97f4a7c15u >> 52;
   }
-  static inline std::array<std::atomic<uint32_t>, kPlaces> names_{};
+  static inline std::array<std::atomic<uint32_t>, kBuckets> names_{};
   static void note(const void* name) {
-    names_[place_of(name)].fetch_add(1, std::memory_order_release);
+    names_[bucket_of(name)].fetch_add(1, std::memory_order_release);
   }
   static void forget(const void* name) {
-    names_[place_of(name)].fetch_sub(1, std::memory_order_release);
+    names_[bucket_of(name)].fetch_sub(1, std::memory_order_release);
   }
 
   const Api& api_;

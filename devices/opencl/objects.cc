@@ -70,15 +70,15 @@ bool are_of_one_vendor(const void* known, const void* name) {
 void note_vendor(const void* known) {
   uintptr_t table = 0;
   if (!read_word(known, &table) || table == 0 || is_table(table)) return;
-  size_t place = vendors.count.load(std::memory_order_relaxed);
-  while (place < Vendors::kMax) {
+  size_t index = vendors.count.load(std::memory_order_relaxed);
+  while (index < Vendors::kMax) {
     uintptr_t none = 0;
-    if (vendors.tables[place].compare_exchange_strong(none, table)) break;
-    ++place;
+    if (vendors.tables[index].compare_exchange_strong(none, table)) break;
+    ++index;
   }
   size_t count = vendors.count.load(std::memory_order_relaxed);
-  while (count < place + 1 && place < Vendors::kMax &&
-         !vendors.count.compare_exchange_weak(count, place + 1, std::memory_order_release)) {
+  while (count < index + 1 && index < Vendors::kMax &&
+         !vendors.count.compare_exchange_weak(count, index + 1, std::memory_order_release)) {
   }
 }
 

@@ -111,7 +111,7 @@ kernel void reduce(global const FIRST* first, ulong first_at, global const SECON
 }
 )";
 
-// Returns the element size at each place. Kernels require alignment to these sizes.
+// Returns the element size at each location. Kernels require alignment to these sizes.
 std::array<uint64_t, 3> sizes_at(const DeviceReduction& what) {
   return {element_bytes(what.first_datatype), element_bytes(what.datatype),
           element_bytes(what.out_datatype)};
@@ -252,20 +252,21 @@ bool Reductions::start_compiler() {
 }
 
 // Returns whether kernels can read the operands and write the result.
-bool Reductions::are_usable(const DeviceReduction& what, const Places& places) const {
+bool Reductions::are_usable(const DeviceReduction& what, const Locations& locations) const {
   const std::array<uint64_t, 3> sizes = sizes_at(what);
-  for (size_t i = 0; i < places.size(); ++i) {
-    const Place& place = places[i];
-    if ((reinterpret_cast<uintptr_t>(place.pointer) + place.offset) % sizes[i] != 0) return false;
-    if (place.pointer != nullptr) {
+  for (size_t i = 0; i < locations.size(); ++i) {
+    const Location& location = locations[i];
+    if ((reinterpret_cast<uintptr_t>(location.pointer) + location.offset) % sizes[i] != 0)
+      return false;
+    if (location.pointer != nullptr) {
       if (!pointers_.are_arguments()) return false;
       continue;
     }
     // The caller may have created the buffer so that kernels may not access it.
-    const bool is_out = i + 1 == places.size();
+    const bool is_out = i + 1 == locations.size();
     const cl_mem_flags forbids = is_out ? CL_MEM_READ_ONLY : CL_MEM_WRITE_ONLY;
     cl_mem_flags flags = 0;
-    if (api_.GetMemObjectInfo(place.buffer, CL_MEM_FLAGS, sizeof(flags), &flags, nullptr) !=
+    if (api_.GetMemObjectInfo(location.buffer, CL_MEM_FLAGS, sizeof(flags), &flags, nullptr) !=
             CL_SUCCESS ||
         (flags & forbids) != 0) {
       return false;
@@ -274,8 +275,8 @@ bool Reductions::are_usable(const DeviceReduction& what, const Places& places) c
   return true;
 }
 
-Code Reductions::prepare(const DeviceReduction& what, const Places& places) {
-  if (!are_usable(what, places)) return Code::kUnsupported;
+Code Reductions::prepare(const DeviceReduction& what, const Locations& locations) {
+  if (!are_usable(what, locations)) return Code::kUnsupported;
   const Variant variant = variant_of(what);
   const std::scoped_lock lock(mutex_);
   const auto known = kernels_.find(variant);
@@ -294,14 +295,14 @@ Code Reductions::prepare(const DeviceReduction& what, const Places& places) {
   return Code::kUnsupported;
 }
 
-cl_int Reductions::set_argument(cl_kernel kernel, cl_uint index, const Place& place) const {
-  return place.pointer != nullptr
-             ? pointers_.set_argument(kernel, index, place.pointer)
-             : api_.SetKernelArg(kernel, index, sizeof(place.buffer), &place.buffer);
+cl_int Reductions::set_argument(cl_kernel kernel, cl_uint index, const Location& location) const {
+  return location.pointer != nullptr
+             ? pointers_.set_argument(kernel, index, location.pointer)
+             : api_.SetKernelArg(kernel, index, sizeof(location.buffer), &location.buffer);
 }
 
-cl_int Reductions::start(cl_command_queue queue, const DeviceReduction& what, const Places& places,
-                         cl_event* out_event) {
+cl_int Reductions::start(cl_command_queue queue, const DeviceReduction& what,
+                         const Locations& locations, cl_event* out_event) {
   constexpr size_t kGroup = 64;  // items are a multiple of this, so that vendors can form groups
   const std::array<uint64_t, 3> sizes = sizes_at(what);
   const cl_ulong elements = what.elements;
@@ -310,9 +311,9 @@ cl_int Reductions::start(cl_command_queue queue, const DeviceReduction& what, co
   const std::scoped_lock lock(mutex_);
   const cl_kernel kernel = kernels_.at(variant_of(what)).kernel;
   cl_int status = CL_SUCCESS;
-  for (cl_uint i = 0; i < places.size() && status == CL_SUCCESS; ++i) {
-    const cl_ulong at = places[i].offset / sizes[i];
-    status = set_argument(kernel, 2 * i, places[i]);
+  for (cl_uint i = 0; i < locations.size() && status == CL_SUCCESS; ++i) {
+    const cl_ulong at = locations[i].offset / sizes[i];
+    status = set_argument(kernel, 2 * i, locations[i]);
     if (status == CL_SUCCESS) status = api_.SetKernelArg(kernel, 2 * i + 1, sizeof(at), &at);
   }
   if (status == CL_SUCCESS) status = api_.SetKernelArg(kernel, 6, sizeof(elements), &elements);

@@ -12,7 +12,7 @@
 
 #include "devices/device.h"
 #include "devices/opencl/api.h"
-#include "devices/opencl/place.h"
+#include "devices/opencl/location.h"
 #include "devices/opencl/pointers.h"
 #include "src/base/status.h"
 
@@ -29,14 +29,14 @@ class Reductions {
   // Waits for the kernel that is being compiled.
   ~Reductions();
 
-  // The places of the first operand, the second operand and the result.
-  using Places = std::array<Place, 3>;
+  // The locations of the first operand, the second operand and the result.
+  using Locations = std::array<Location, 3>;
 
   // Checks whether |what|, which sizes_of() has accepted, can be performed. kUnsupported: it
   // cannot, or its kernel is not compiled yet. May throw std::bad_alloc.
-  Code prepare(const DeviceReduction& what, const Places& places);
+  Code prepare(const DeviceReduction& what, const Locations& locations);
   // Starts a reduction that prepare() has accepted.
-  cl_int start(cl_command_queue queue, const DeviceReduction& what, const Places& places,
+  cl_int start(cl_command_queue queue, const DeviceReduction& what, const Locations& locations,
                cl_event* out_event);
 
  private:
@@ -53,12 +53,12 @@ class Reductions {
 
   static Variant variant_of(const DeviceReduction& what);
   bool can_calculate(const Variant& variant) const;
-  bool are_usable(const DeviceReduction& what, const Places& places) const;
+  bool are_usable(const DeviceReduction& what, const Locations& locations) const;
   bool runs(cl_kernel kernel) const;
   bool start_compiler();
   void run_compiler();
   void compile(const Variant& variant, cl_program* out_program, cl_kernel* out_kernel);
-  cl_int set_argument(cl_kernel kernel, cl_uint index, const Place& place) const;
+  cl_int set_argument(cl_kernel kernel, cl_uint index, const Location& location) const;
 
   const Api& api_;
   const cl_context context_;

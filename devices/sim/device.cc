@@ -58,11 +58,11 @@ Code SimDevice::stream_create(void** out_stream) {
 void SimDevice::stream_destroy(void* stream) {
   std::unique_ptr<SimStream> leaving;  // destroyed, hence waited for, outside the lock
   std::lock_guard lock(mutex_);
-  const auto place = std::find_if(streams_.begin(), streams_.end(),
-                                  [&](const auto& own) { return own.get() == stream; });
-  if (place == streams_.end()) return;
-  leaving = std::move(*place);
-  streams_.erase(place);
+  const auto at = std::find_if(streams_.begin(), streams_.end(),
+                               [&](const auto& own) { return own.get() == stream; });
+  if (at == streams_.end()) return;
+  leaving = std::move(*at);
+  streams_.erase(at);
   std::erase(user_streams_, leaving.get());
 }
 
@@ -249,18 +249,18 @@ void SimDevice::event_release(void* event) {
 Code SimDevice::user_stream_open(void* native, void** out_user_stream) {
   if (out_user_stream == nullptr) return Code::kInvalidArgument;
   const std::lock_guard lock(mutex_);
-  const auto place = std::find_if(streams_.begin(), streams_.end(),
-                                  [&](const auto& own) { return own.get() == native; });
-  if (place == streams_.end()) return Code::kInvalidArgument;
-  user_streams_.push_back(place->get());
+  const auto at = std::find_if(streams_.begin(), streams_.end(),
+                               [&](const auto& own) { return own.get() == native; });
+  if (at == streams_.end()) return Code::kInvalidArgument;
+  user_streams_.push_back(at->get());
   *out_user_stream = native;
   return Code::kOk;
 }
 
 void SimDevice::user_stream_close(void* user_stream) {
   const std::lock_guard lock(mutex_);
-  const auto place = std::find(user_streams_.begin(), user_streams_.end(), user_stream);
-  if (place != user_streams_.end()) user_streams_.erase(place);
+  const auto at = std::find(user_streams_.begin(), user_streams_.end(), user_stream);
+  if (at != user_streams_.end()) user_streams_.erase(at);
 }
 
 Code SimDevice::user_stream_hold(void* user_stream, void** out_hold) {

@@ -229,7 +229,7 @@ Result<std::unique_ptr<SimMemory>> AddressMemory::create(uint64_t capacity) {
 AddressMemory::AddressMemory(Arena arena, Mapping forbidden)
     : arena_(std::move(arena)), forbidden_(std::move(forbidden)) {}
 
-Code AddressMemory::place_of(const void* name, Place* out_place) const {
+Code AddressMemory::locate(const void* name, Location* out_location) const {
   const uint64_t first = number_of(forbidden_.base());
   const uint64_t number = number_of(name);
   if (number < first || number - first >= forbidden_.size()) return Code::kInvalidArgument;
@@ -240,7 +240,7 @@ Code AddressMemory::place_of(const void* name, Place* out_place) const {
   const auto [base, size] = *allocation;
   // The base address of an empty allocation belongs to it.
   if (offset != base && offset - base >= size) return Code::kInvalidArgument;
-  *out_place = {.base = base, .size = size, .inside = offset - base};
+  *out_location = {.base = base, .size = size, .inside = offset - base};
   return Code::kOk;
 }
 
@@ -255,18 +255,18 @@ Code AddressMemory::allocate(uint64_t size, void** out_name) {
 
 void AddressMemory::free(void* name) {
   std::lock_guard lock(mutex_);
-  Place place{};
-  if (place_of(name, &place) != Code::kOk || place.inside != 0) return;
-  arena_.give_back(place.base, place.size);
-  allocations_.erase(place.base);
+  Location location{};
+  if (locate(name, &location) != Code::kOk || location.inside != 0) return;
+  arena_.give_back(location.base, location.size);
+  allocations_.erase(location.base);
 }
 
 Code AddressMemory::find(const void* name, void** out_base, uint64_t* out_size) {
   std::lock_guard lock(mutex_);
-  Place place{};
-  if (place_of(name, &place) != Code::kOk) return Code::kNotFound;
-  *out_base = forbidden_.base() + place.base;
-  *out_size = place.size;
+  Location location{};
+  if (locate(name, &location) != Code::kOk) return Code::kNotFound;
+  *out_base = forbidden_.base() + location.base;
+  *out_size = location.size;
   return Code::kOk;
 }
 
@@ -277,10 +277,10 @@ bool AddressMemory::may_name(const void* name) const {
 Code AddressMemory::resolve(const void* name, uint64_t offset, uint64_t size,
                             std::byte** out_bytes) {
   std::lock_guard lock(mutex_);
-  Place place{};
-  if (const Code code = place_of(name, &place); code != Code::kOk) return code;
-  if (!fits(offset, size, place.size - place.inside)) return Code::kOutOfRange;
-  *out_bytes = arena_.at(place.base + place.inside + offset);
+  Location location{};
+  if (const Code code = locate(name, &location); code != Code::kOk) return code;
+  if (!fits(offset, size, location.size - location.inside)) return Code::kOutOfRange;
+  *out_bytes = arena_.at(location.base + location.inside + offset);
   return Code::kOk;
 }
 

@@ -139,12 +139,12 @@ class AddressMemory final : public SimMemory {
   int file_of(const std::byte* bytes, uint64_t* out_offset) const override;
 
  private:
-  struct Place {
+  struct Location {
     uint64_t base;    // offset of the allocation in the device
     uint64_t size;    // size of the allocation
     uint64_t inside;  // offset of the name in the allocation
   };
-  Code place_of(const void* name, Place* out_place) const;  // call with mutex_ held
+  Code locate(const void* name, Location* out_location) const;  // call with mutex_ held
 
   std::mutex mutex_;
   Arena arena_;

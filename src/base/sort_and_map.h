@@ -16,15 +16,15 @@ std::vector<int> sort_and_map(std::vector<T>& list, Less less) {
   std::iota(order.begin(), order.end(), size_t{0});
   std::stable_sort(order.begin(), order.end(),
                    [&](size_t a, size_t b) { return less(list[a], list[b]); });
-  std::vector<int> places(list.size());
+  std::vector<int> positions(list.size());
   std::vector<T> sorted;
   sorted.reserve(list.size());
   for (const size_t old : order) {
-    places[old] = static_cast<int>(sorted.size());
+    positions[old] = static_cast<int>(sorted.size());
     sorted.push_back(std::move(list[old]));
   }
   list = std::move(sorted);
-  return places;
+  return positions;
 }
 
 }  // namespace hetcomm

@@ -128,24 +128,24 @@ class PutGetExchange final : public CallbackExchange {
     std::vector<std::byte> value(token.begin(), token.end());
     value.push_back(static_cast<std::byte>(members.form));
     value.insert(value.end(), mine.begin(), mine.end());
-    const Place place(scope, members);
-    HETCOMM_RETURN_IF_ERROR(put(place.key_of(options_.rank), value));
+    const Keys keys(scope, members);
+    HETCOMM_RETURN_IF_ERROR(put(keys.key_of(options_.rank), value));
     const RankGroup& group = members.group;
     std::vector<std::byte> all;
     if (options_.rank == group.first) {
-      const Frame collected = collect(place, std::move(value), deadline_ns);
+      const Frame collected = collect(keys, std::move(value), deadline_ns);
       // Leaders read each other's values directly: together the values are too large for one put.
-      const bool verdict_only = place.reads_alone() && is_success(*collected);
-      HETCOMM_RETURN_IF_ERROR(put(place.all(), verdict_only ? *encode_success({}) : *collected));
+      const bool verdict_only = keys.reads_alone() && is_success(*collected);
+      HETCOMM_RETURN_IF_ERROR(put(keys.all(), verdict_only ? *encode_success({}) : *collected));
       all = *collected;
     } else {
       Result<std::vector<std::byte>> handed_out =
-          get_of(group.first, place.all(), scope, limit_of(group), deadline_ns);
+          get_of(group.first, keys.all(), scope, limit_of(group), deadline_ns);
       if (!handed_out.ok()) return explain(scope, members, handed_out.status());
       all = std::move(handed_out).value();
-      if (place.reads_alone() && is_success(all)) all = *collect(place, {}, deadline_ns);
+      if (keys.reads_alone() && is_success(all)) all = *collect(keys, {}, deadline_ns);
     }
-    return unpack(place, all, token);
+    return unpack(keys, all, token);
   }
 
   Status forget(const std::string& scope) override {
@@ -159,8 +159,8 @@ class PutGetExchange final : public CallbackExchange {
  private:
   // Names the keys of one allgather. Blocks use the keys that an exchange of all ranks uses, so
   // that ranks that disagree on the form read each other's values.
-  struct Place {
-    Place(const std::string& name, const Members& of)
+  struct Keys {
+    Keys(const std::string& name, const Members& of)
         : scope(name),
           members(of),
           prefix(reads_alone() ? fmt::format("hetcomm/{}/+{}/", scope, members.group.step)
@@ -208,17 +208,17 @@ class PutGetExchange final : public CallbackExchange {
   }
 
   // Fails if |rank|, whose value begins with |head|, exchanges values in another form.
-  static Status check_form(const Place& place, int rank, ConstByteSpan head) {
-    const ExchangeForm mine = place.members.form;
+  static Status check_form(const Keys& keys, int rank, ConstByteSpan head) {
+    const ExchangeForm mine = keys.members.form;
     if (head.size() < kHeadBytes || head[kTokenBytes] == static_cast<std::byte>(mine)) return {};
     return disagreement_on_form(
-        fmt::format("rank {}", rank), place.scope,
+        fmt::format("rank {}", rank), keys.scope,
         mine == ExchangeForm::kWhole ? ExchangeForm::kGroups : ExchangeForm::kWhole);
   }
 
   // Reads the values of all members. Returns them as a reply like the store's, or the reason why
   // there are none. If |mine|, this rank's value, is empty, the rank reads its own value back too.
-  Frame collect(const Place& place, std::vector<std::byte> mine, uint64_t deadline_ns) {
+  Frame collect(const Keys& keys, std::vector<std::byte> mine, uint64_t deadline_ns) {
     // Collecting stops a little before the deadline, so that the reason reaches the other ranks in
     // time.
     const uint64_t now = now_ns();
@@ -230,17 +230,17 @@ class PutGetExchange final : public CallbackExchange {
     std::vector<int> missing;
     const size_t known = mine.empty() ? 0 : 1;
     if (known != 0) payload.write_bytes(mine);
-    const Fetched fetched = fetch_from(place, known, own_deadline);
-    for (int index = static_cast<int>(known); index < place.members.group.count; ++index) {
-      const int rank = place.members.group.rank(index);
+    const Fetched fetched = fetch_from(keys, known, own_deadline);
+    for (int index = static_cast<int>(known); index < keys.members.group.count; ++index) {
+      const int rank = keys.members.group.rank(index);
       Result<std::vector<std::byte>> alone = std::vector<std::byte>();
       std::optional<ConstByteSpan> value = fetched.value(index);
       if (!value) {
-        alone = get(place.key_of(rank), kMaxExchangeValue + kHeadBytes, own_deadline);
+        alone = get(keys.key_of(rank), kMaxExchangeValue + kHeadBytes, own_deadline);
         if (alone.ok()) value = alone.value();
       }
       if (value) {
-        if (Status other = check_form(place, rank, *value); !other.ok())
+        if (Status other = check_form(keys, rank, *value); !other.ok())
           return encode_failure(other);
         payload.write_bytes(*value);
       } else if (alone.status().code() == Code::kTimedOut) {
@@ -273,28 +273,28 @@ class PutGetExchange final : public CallbackExchange {
 
   // Fetches the members' values by one call. Ignores a failure: it recurs when the values are
   // fetched one by one, which shows whose value is missing.
-  Fetched fetch_from(const Place& place, size_t first, uint64_t deadline_ns) {
-    const RankGroup& group = place.members.group;
+  Fetched fetch_from(const Keys& keys, size_t first, uint64_t deadline_ns) {
+    const RankGroup& group = keys.members.group;
     const auto count = static_cast<size_t>(group.count) - first;
     if (options_.get_many == nullptr || count < 2) return {};
     std::vector<std::string> names;
     for (size_t i = 0; i < count; ++i) {
-      names.push_back(place.key_of(group.rank(static_cast<int>(first + i))));
+      names.push_back(keys.key_of(group.rank(static_cast<int>(first + i))));
     }
-    std::vector<const char*> keys;
-    for (const std::string& name : names) keys.push_back(name.c_str());
+    std::vector<const char*> pointers;
+    for (const std::string& name : names) pointers.push_back(name.c_str());
     Fetched fetched{.first = static_cast<int>(first),
                     .values = std::vector<std::byte>(count * kManyRoom),
                     .sizes = std::vector<size_t>(count)};
     const hetcomm_status_t status =
-        options_.get_many(options_.user_data, count, keys.data(), kManyRoom, fetched.values.data(),
-                          fetched.sizes.data(), time_left(deadline_ns));
+        options_.get_many(options_.user_data, count, pointers.data(), kManyRoom,
+                          fetched.values.data(), fetched.sizes.data(), time_left(deadline_ns));
     if (status != HETCOMM_OK) return {};
     return fetched;
   }
 
-  Result<Values> unpack(const Place& place, ConstByteSpan all, ConstByteSpan token) const {
-    const RankGroup& group = place.members.group;
+  Result<Values> unpack(const Keys& keys, ConstByteSpan all, ConstByteSpan token) const {
+    const RankGroup& group = keys.members.group;
     const Status malformed(Code::kBootstrapFailed,
                            fmt::format("rank {} has sent malformed values; does every rank use the "
                                        "same release of hetcomm?",
@@ -307,7 +307,7 @@ class PutGetExchange final : public CallbackExchange {
     for (int index = 0; index < group.count; ++index) {
       const int rank = group.rank(index);
       const ConstByteSpan value = reader.read_bytes(kMaxExchangeValue + kHeadBytes);
-      HETCOMM_RETURN_IF_ERROR(check_form(place, rank, value));
+      HETCOMM_RETURN_IF_ERROR(check_form(keys, rank, value));
       if (value.size() < kHeadBytes) return malformed;
       if (rank == options_.rank && !equal_in_constant_time(value.first(kTokenBytes), token)) {
         return Status(Code::kBootstrapFailed,

@@ -26,7 +26,7 @@ Credentials credentials_of(const RelayContact& contact, const Secret& secret) {
 void RelayContact::encode(ByteWriter& writer) const {
   writer.write(static_cast<uint8_t>(exists() ? 1 : 0));
   if (!exists()) return;
-  place.encode(writer);
+  host.encode(writer);
   writer.write_raw(instance);
 }
 
@@ -36,9 +36,9 @@ Result<RelayContact> RelayContact::decode(ByteReader& reader) {
   const auto exists = reader.read<uint8_t>();
   if (reader.failed() || exists > 1) return malformed;
   if (exists == 0) return contact;
-  std::optional<ListeningPlace> place = ListeningPlace::decode(reader);
-  if (!place) return malformed;
-  contact.place = *std::move(place);
+  std::optional<ListeningHost> host = ListeningHost::decode(reader);
+  if (!host) return malformed;
+  contact.host = *std::move(host);
   const ConstByteSpan instance = reader.read_raw(contact.instance.size());
   if (reader.failed()) return malformed;
   std::copy(instance.begin(), instance.end(), contact.instance.begin());
@@ -78,7 +78,7 @@ Status Relay::try_start(const Address& route) {
                  .config = config_, .route = route, .rank = static_cast<int32_t>(rank_)}});
   if (!server.ok()) return server.status();
   server_ = std::move(server).value();
-  contact.place = server_->place();
+  contact.host = server_->host();
   contact_ = std::move(contact);
   return {};
 }
@@ -109,9 +109,9 @@ void Relay::expect_readers(std::string key, size_t count) {
 
 Result<std::unique_ptr<StoreClient>> Relay::client_of(int rank, const RelayContact& contact) const {
   if (!contact.exists()) return Status(Code::kUnsupported, "it has no relay");
-  std::vector<Address> addresses = contact.place.addresses;
+  std::vector<Address> addresses = contact.host.addresses;
   if (contact_.exists()) {
-    Result<std::vector<Address>> usable = usable_addresses(contact_.place, contact.place);
+    Result<std::vector<Address>> usable = usable_addresses(contact_.host, contact.host);
     if (!usable.ok()) return usable.status();
     addresses = std::move(usable).value();
   }

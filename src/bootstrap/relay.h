@@ -19,7 +19,7 @@
 #include "src/bootstrap/store.h"
 #include "src/net/address.h"
 #include "src/net/credentials.h"
-#include "src/net/listening_place.h"
+#include "src/net/listening_host.h"
 #include "src/system/clock.h"
 #include "src/system/config.h"
 #include "src/system/log.h"
@@ -29,10 +29,10 @@ namespace hetcomm {
 // The addresses of a rank's relay, and a random number that distinguishes it from another process
 // there.
 struct RelayContact {
-  ListeningPlace place;  // no addresses: the rank has no relay
+  ListeningHost host;  // no addresses: the rank has no relay
   std::array<std::byte, 16> instance{};
 
-  bool exists() const { return !place.addresses.empty(); }
+  bool exists() const { return !host.addresses.empty(); }
   void encode(ByteWriter& writer) const;
   // Fails if the input, which may be hostile, is not a contact.
   static Result<RelayContact> decode(ByteReader& reader);

@@ -23,7 +23,7 @@
 #include "src/bootstrap/store_protocol.h"
 #include "src/net/address.h"
 #include "src/net/credentials.h"
-#include "src/net/listening_place.h"
+#include "src/net/listening_host.h"
 #include "src/net/stream_socket.h"
 #include "src/net/tls.h"
 #include "src/system/clock.h"
@@ -73,8 +73,8 @@ class StoreServer {
 
   // Returns the address of the first host. A relay has none.
   const Address& address() const { return address_; }
-  // Returns the place at which a relay listens.
-  const ListeningPlace& place() const { return place_; }
+  // Returns the host at which a relay listens.
+  const ListeningHost& host() const { return host_; }
   // Keep |value| in a relay, or drop the value of |key|. [any-thread]
   void keep(std::string key, std::vector<std::byte> value);
   void forget(std::string key);
@@ -92,7 +92,7 @@ class StoreServer {
   explicit StoreServer(std::unique_ptr<Loop> loop);
   std::unique_ptr<Loop> loop_;
   Address address_;
-  ListeningPlace place_;
+  ListeningHost host_;
   int owner_pid_;
 };
 

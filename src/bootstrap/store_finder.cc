@@ -326,15 +326,15 @@ std::string ranges(const std::set<int>& ports) {
 // because the store is likely among them.
 std::string describe(const Targets& targets) {
   using Error = std::pair<bool, std::string>;  // false if a service refused; text
-  std::map<Error, std::map<std::string, std::set<int>>> places;
+  std::map<Error, std::map<std::string, std::set<int>>> failed_at;
   for (const auto& target : targets) {
     const std::string name = target->address().to_string();
     const std::string error = target->error().empty() ? "no answer" : target->error();
-    places[{!target->denied(), error}][name.substr(0, name.rfind(':'))].insert(
+    failed_at[{!target->denied(), error}][name.substr(0, name.rfind(':'))].insert(
         target->address().port());
   }
   std::string text;
-  for (const auto& [error, hosts] : places) {
+  for (const auto& [error, hosts] : failed_at) {
     for (const auto& [host, ports] : hosts) {
       text += fmt::format("{}{}:{}", text.empty() ? "" : "; ", host, ranges(ports));
     }

@@ -69,7 +69,7 @@ bool tells_disagreement_on_form(std::string_view text);
 struct StoreRequest {
   StoreOperation operation = StoreOperation::kGet;
   uint64_t number = 0;      // counts a client's requests; a repeated request keeps it
-  int32_t rank = 0;         // kSurvivors: the rank. kGather, kBroadcast: its place in the group
+  int32_t rank = 0;         // kSurvivors: the rank. kGather, kBroadcast: its index in the group
   int32_t size = 0;         // kSurvivors: number of ranks. kGather, kBroadcast: of members
   uint64_t timeout_ns = 0;  // kGet, kGather: limit of the reply. kSurvivors: 0 ends the round
   uint64_t limit_ns = 0;    // kGather: the time limit that failures name; 0: timeout_ns

@@ -81,7 +81,7 @@ class StoreServer::Loop final : public AcceptHandler,
 
   Status listen(const Options& options, StoreListeners listeners);
   Address address() const { return acceptors_.empty() ? Address() : acceptors_.front()->address(); }
-  ListeningPlace place() const { return network_ ? network_->place() : ListeningPlace(); }
+  ListeningHost host() const { return network_ ? network_->host() : ListeningHost(); }
   Status start_thread();
   void stop() {
     stopping_ = true;
@@ -502,7 +502,7 @@ void StoreServer::Loop::on_closed(ClientId client, std::string_view why) {
 StoreServer::StoreServer(std::unique_ptr<Loop> loop)
     : loop_(std::move(loop)),
       address_(loop_->address()),
-      place_(loop_->place()),
+      host_(loop_->host()),
       owner_pid_(getpid()) {}
 
 Result<std::unique_ptr<StoreServer>> StoreServer::start(Log& log, const Options& options) {

@@ -111,7 +111,7 @@ void StoreTable::get(ClientId client, const StoreRequest& request, uint64_t now_
   }
   start_wait(client, {.key = request.key,
                       .in_gather = false,
-                      .place = 0,
+                      .index = 0,
                       .limit_ns = request.timeout_ns,
                       .deadline_ns = deadline_after(now_ns, request.timeout_ns)});
 }
@@ -199,7 +199,7 @@ void StoreTable::gather(ClientId client, const std::string& who, StoreRequest re
   bytes_ += request.value.size();
   start_wait(client, {.key = name,
                       .in_gather = true,
-                      .place = request.rank,
+                      .index = request.rank,
                       .limit_ns = request.limit_ns != 0 ? request.limit_ns : request.timeout_ns,
                       .deadline_ns = deadline_after(now_ns, request.timeout_ns)});
   turned_away_.erase(request.group().rank(request.rank));
@@ -212,10 +212,10 @@ void StoreTable::complete(const std::string& name, const Gather& gather) {
   if (gather.operation == StoreOperation::kBroadcast) {
     payload.write_raw(gather.entries.begin()->second.value);
   } else {
-    for (const auto& [place, entry] : gather.entries) payload.write_bytes(entry.value);
+    for (const auto& [index, entry] : gather.entries) payload.write_bytes(entry.value);
   }
   const Frame frame = encode_success(payload.bytes());
-  for (const auto& [place, entry] : gather.entries) {
+  for (const auto& [index, entry] : gather.entries) {
     stop_wait(entry.client);
     sink_.on_exchanged(entry.client);
     sink_.send_reply(entry.client, frame);
@@ -229,7 +229,7 @@ void StoreTable::complete(const std::string& name, const Gather& gather) {
 void StoreTable::fail_gather(const std::string& name, const Status& why) {
   const Gather& gather = gathers_.at(name);
   const Frame frame = encode_failure(why);
-  for (const auto& [place, entry] : gather.entries) {
+  for (const auto& [index, entry] : gather.entries) {
     stop_wait(entry.client);
     sink_.send_reply(entry.client, frame);
   }
@@ -239,7 +239,7 @@ void StoreTable::fail_gather(const std::string& name, const Status& why) {
 void StoreTable::end_gather(const std::string& name, std::string why) {
   std::string key = name;
   const auto found = gathers_.find(key);
-  for (const auto& [place, entry] : found->second.entries) bytes_ -= entry.value.size();
+  for (const auto& [index, entry] : found->second.entries) bytes_ -= entry.value.size();
   Ended ended{.scope = std::move(found->second.scope), .reason = std::move(why)};
   gathers_.erase(found);
   if (ended_order_.size() == limits_.ended) {
@@ -284,7 +284,7 @@ void StoreTable::disconnect(ClientId client) {
   stop_wait(client);
   if (!wait.in_gather) return;
   const auto gather = gathers_.find(wait.key);
-  const auto entry = gather->second.entries.find(wait.place);
+  const auto entry = gather->second.entries.find(wait.index);
   bytes_ -= entry->second.value.size();
   gather->second.entries.erase(entry);
   if (!gather->second.entries.empty()) return;
@@ -334,8 +334,8 @@ void StoreTable::note_turned_away(int32_t rank, std::string who, Status why) {
 
 std::vector<int> StoreTable::missing_from(const Gather& gather) {
   std::vector<int> missing;
-  for (int place = 0; place < gather.group.count; ++place) {
-    if (!gather.entries.contains(place)) missing.push_back(gather.group.rank(place));
+  for (int index = 0; index < gather.group.count; ++index) {
+    if (!gather.entries.contains(index)) missing.push_back(gather.group.rank(index));
   }
   return missing;
 }

@@ -96,7 +96,7 @@ class StoreTable {
     StoreOperation operation = StoreOperation::kGather;
     uint64_t begun_ns = 0;
     uint64_t report_ns = 0;
-    std::map<int32_t, Entry> entries;  // by place in the group
+    std::map<int32_t, Entry> entries;  // by index in the group
   };
   // State of a scope while one of its gathers runs or is remembered.
   struct Scope {
@@ -107,7 +107,7 @@ class StoreTable {
   struct Wait {
     std::string key;
     bool in_gather = false;
-    int32_t place = 0;      // in the gather's group
+    int32_t index = 0;      // in the gather's group
     uint64_t limit_ns = 0;  // the time limit that failures name
     uint64_t deadline_ns = 0;
   };

@@ -41,10 +41,10 @@ pid_t owner_of(const sockaddr* address, socklen_t length) {
 
 void DeviceClaims::claim(const Device& device, Log& log) {
   const DeviceTable& table = *device.table;
-  const char* const place = table.pci_address ? table.pci_address(device.instance) : nullptr;
-  if (place == nullptr) return;
+  const char* const pci_address = table.pci_address ? table.pci_address(device.instance) : nullptr;
+  if (pci_address == nullptr) return;
   sockaddr_un unix_address{};
-  const socklen_t length = fill_address(place, &unix_address);
+  const socklen_t length = fill_address(pci_address, &unix_address);
   const auto* const address = reinterpret_cast<const sockaddr*>(&unix_address);
   UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (socket.get() < 0) return;
@@ -59,7 +59,7 @@ void DeviceClaims::claim(const Device& device, Log& log) {
   log.warn(
       "the device at {} ({}) is also used by process {} of this host: HETCOMM_DEVICES gives each "
       "rank a device of its own by {{local_rank}}, as in {}:{{local_rank}}",
-      printable(place), printable(name_of(device)), owner, table.kind);
+      printable(pci_address), printable(name_of(device)), owner, table.kind);
 }
 
 }  // namespace hetcomm::capi

@@ -61,9 +61,9 @@ Result<Device> make_device(std::string_view item, const Plugins& plugins) {
 
 // Replaces "{local_rank}" in |names| by this process's local rank.
 Result<std::string> fill_in_local_rank(std::string_view names) {
-  constexpr std::string_view kPlace = "{local_rank}";
+  constexpr std::string_view kPlaceholder = "{local_rank}";
   std::string filled(names);
-  size_t at = filled.find(kPlace);
+  size_t at = filled.find(kPlaceholder);
   if (at == std::string::npos) return filled;
   const std::optional<int> local = launched_local_rank();
   if (!local) {
@@ -71,8 +71,8 @@ Result<std::string> fill_in_local_rank(std::string_view names) {
                   "{local_rank} stands there, and no launcher says which rank of its host this "
                   "process is: set LOCAL_RANK");
   }
-  for (; at != std::string::npos; at = filled.find(kPlace, at)) {
-    filled.replace(at, kPlace.size(), std::to_string(*local));
+  for (; at != std::string::npos; at = filled.find(kPlaceholder, at)) {
+    filled.replace(at, kPlaceholder.size(), std::to_string(*local));
   }
   return filled;
 }

@@ -47,8 +47,8 @@ class PointerMemories {
   PointerMemories& operator=(const PointerMemories&) = delete;
   ~PointerMemories();
 
-  // Returns the memory for the allocation at |place|. Makes it if there is none.
-  hetcomm_memory* find(Context& context, const DeviceKinds::Place& place);
+  // Returns the memory for the allocation |found|. Makes it if there is none.
+  hetcomm_memory* find(Context& context, const DeviceKinds::Found& found);
 
  private:
   struct Table;

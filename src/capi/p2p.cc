@@ -169,15 +169,15 @@ Found find_recent(Requests all) {
   if (any.operation == nullptr) return {};
   Found found;
   any.operation->slot.engine->completions().find([&](Operation& operation) {
-    // The request may be this many places further forward, if the caller has refilled its list at
+    // The request may be this many entries further forward, if the caller has refilled its list at
     // the back.
     constexpr size_t kNear = 16;
-    size_t place = operation.wait_index.load(std::memory_order_relaxed);
-    const size_t first_place = place > kNear ? place - kNear : 0;
-    for (place = std::min(place, all.size()); place > first_place; --place) {
-      const OperationRef ref = hetcomm::decode_handle(all[place - 1]);
+    size_t index = operation.wait_index.load(std::memory_order_relaxed);
+    const size_t first_index = index > kNear ? index - kNear : 0;
+    for (index = std::min(index, all.size()); index > first_index; --index) {
+      const OperationRef ref = hetcomm::decode_handle(all[index - 1]);
       if (ref.operation != &operation || !ref.is(OperationState::kComplete)) continue;
-      found = {ref, place - 1};
+      found = {ref, index - 1};
       return true;
     }
     return false;

@@ -36,15 +36,15 @@ struct PointerMemories::Table {
 PointerMemories::PointerMemories() : table_(std::make_unique<Table>()) {}
 PointerMemories::~PointerMemories() = default;
 
-hetcomm_memory* PointerMemories::find(Context& context, const DeviceKinds::Place& place) {
+hetcomm_memory* PointerMemories::find(Context& context, const DeviceKinds::Found& found) {
   const std::lock_guard lock(table_->mutex);
-  auto& [memory, id] = table_->known[{place.device, place.base}];
-  if (memory == nullptr || memory->size() != place.size || id != place.allocation_id) {
-    auto made = std::make_unique<hetcomm_memory>(context, place.device, place.base, place.size,
+  auto& [memory, id] = table_->known[{found.device, found.base}];
+  if (memory == nullptr || memory->size() != found.size || id != found.allocation_id) {
+    auto made = std::make_unique<hetcomm_memory>(context, found.device, found.base, found.size,
                                                  hetcomm::Memory::Unowned{});
     if (memory != nullptr && memory->in_use()) table_->keep(memory);
     memory = std::move(made);
-    id = place.allocation_id;
+    id = found.allocation_id;
   }
   return memory.get();
 }
@@ -83,13 +83,13 @@ Status object_refusal(const DeviceSet& devices, size_t index) {
 Status find_buffer(hetcomm_context& context, const void* pointer, uint64_t length,
                    hetcomm_buffer_t* out) {
   const DeviceSet& devices = context.impl->devices();
-  DeviceKinds::Place place;
+  DeviceKinds::Found found;
   size_t failed = 0;
-  const Code code = devices.kinds().find(pointer, &place, &failed);
+  const Code code = devices.kinds().find(pointer, &found, &failed);
   if (code == Code::kOk) {
-    const uint64_t before = number_of(pointer) - number_of(place.base);
-    HETCOMM_RETURN_IF_ERROR(check_range(before, length, place.size));
-    *out = hetcomm_buffer_memory(context.pointers.find(*context.impl, place), before, length);
+    const uint64_t before = number_of(pointer) - number_of(found.base);
+    HETCOMM_RETURN_IF_ERROR(check_range(before, length, found.size));
+    *out = hetcomm_buffer_memory(context.pointers.find(*context.impl, found), before, length);
     return {};
   }
   if (code != Code::kNotFound) return refusal(devices, code, failed);

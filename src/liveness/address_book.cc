@@ -10,8 +10,8 @@ namespace hetcomm::liveness {
 std::vector<Address> AddressBook::find(int rank) const {
   if (const std::vector<Address>* all = learned(rank)) return *all;
   const auto index = static_cast<size_t>(rank);
-  if (index >= place_of_.size()) return {};
-  return {places_[place_of_[index]].with_port(ports_[index])};
+  if (index >= address_of_.size()) return {};
+  return {addresses_[address_of_[index]].with_port(ports_[index])};
 }
 
 const std::vector<Address>* AddressBook::learned(int rank) const {

@@ -16,10 +16,12 @@ class AddressBook {
   // The largest number of addresses kept for one rank.
   static constexpr size_t kMaxAddresses = 8;
 
-  // |places| are addresses without ports. Rank r listens at places[place_of[r]], port ports[r].
-  AddressBook(std::vector<Address> places, std::vector<uint32_t> place_of,
+  // |addresses| have no ports. Rank r listens at addresses[address_of[r]], port ports[r].
+  AddressBook(std::vector<Address> addresses, std::vector<uint32_t> address_of,
               std::vector<uint16_t> ports)
-      : places_(std::move(places)), place_of_(std::move(place_of)), ports_(std::move(ports)) {}
+      : addresses_(std::move(addresses)),
+        address_of_(std::move(address_of)),
+        ports_(std::move(ports)) {}
   AddressBook() = default;
 
   // Returns all addresses that |rank| has sent, or the one from the digest if it has sent none.
@@ -34,8 +36,8 @@ class AddressBook {
   bool learn_text(int rank, const std::string& text);
 
  private:
-  std::vector<Address> places_;
-  std::vector<uint32_t> place_of_;
+  std::vector<Address> addresses_;
+  std::vector<uint32_t> address_of_;
   std::vector<uint16_t> ports_;
   const std::vector<Address>* learned(int rank) const;
 

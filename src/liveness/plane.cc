@@ -301,7 +301,7 @@ Status Plane::adopt(StreamSocket socket, int rank, bool initiated, ConnectionId*
   // A rank that connects may still refuse connections itself: it may be behind a firewall.
   if (initiated || connection->is_local()) proved_.add(rank, connection->peer_address());
   log_.debug("control connection with rank {} is up ({})", rank,
-             place_of(connection->peer_address()));
+             without_port(connection->peer_address()));
   if (tells_addresses()) {
     (void)connection->send({.type = FrameType::kHere,
                             .subject = setup_.rank,

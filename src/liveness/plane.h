@@ -16,7 +16,7 @@
 #include "src/liveness/process_descriptor.h"
 #include "src/liveness/process_watches.h"
 #include "src/liveness/profile_book.h"
-#include "src/liveness/proved_places.h"
+#include "src/liveness/proved_addresses.h"
 #include "src/liveness/setup.h"
 #include "src/net/acceptor.h"
 #include "src/net/connector.h"
@@ -126,7 +126,7 @@ class Plane final : public Resident,
   std::vector<Closing> closing_;
   std::vector<std::unique_ptr<ConnectAttempt>> attempts_;
   ProcessWatches processes_;  // the processes of the ranks on this host
-  ProvedPlaces proved_;       // the places where ranks have accepted connections
+  ProvedAddresses proved_;    // the addresses at which ranks have accepted connections
   std::vector<std::unique_ptr<ControlConnection>> garbage_;  // destroyed by the next tick()
   std::vector<std::unique_ptr<ConnectAttempt>> done_;        // destroyed by the next tick()
   ConnectionId next_connection_id_ = 1;

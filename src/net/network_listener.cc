@@ -42,7 +42,7 @@ Result<std::unique_ptr<NetworkListener>> NetworkListener::create(
            (!interface.empty() && entry.interface != interface);
   });
   std::unique_ptr<NetworkListener> listener(new NetworkListener);
-  listener->place_.host = read_host_id();
+  listener->host_.id = read_host_id();
   Status failure(Code::kUnsupported,
                  interface.empty()
                      ? fmt::format("{}: the chosen interfaces have link-local addresses only", name)
@@ -64,11 +64,11 @@ Result<std::unique_ptr<NetworkListener>> NetworkListener::create(
   }
   for (const InterfaceAddress& entry : used) {
     const uint16_t port = ports[index_of(entry.address.family())];
-    if (port == 0 || listener->place_.addresses.size() == kMaxPlaceAddresses) continue;
-    listener->place_.addresses.push_back(entry.address.with_port(port));
+    if (port == 0 || listener->host_.addresses.size() == kMaxListeningAddresses) continue;
+    listener->host_.addresses.push_back(entry.address.with_port(port));
     listener->interfaces_.push_back(entry.interface);
   }
-  if (listener->place_.addresses.empty()) return failure;
+  if (listener->host_.addresses.empty()) return failure;
   if (!options.device.empty()) {
     // Connections of ranks on this host arrive over loopback, not over the interface to which the
     // other acceptors are bound.
@@ -76,8 +76,8 @@ Result<std::unique_ptr<NetworkListener>> NetworkListener::create(
     Result<Address> loopback = Address::parse_numeric("127.0.0.1", 0);
     Result<std::unique_ptr<Acceptor>> acceptor =
         Acceptor::create(poller, log, *loopback, options, handler);
-    if (acceptor.ok() && listener->place_.addresses.size() < kMaxPlaceAddresses) {
-      listener->place_.addresses.push_back((*acceptor)->address());
+    if (acceptor.ok() && listener->host_.addresses.size() < kMaxListeningAddresses) {
+      listener->host_.addresses.push_back((*acceptor)->address());
       listener->interfaces_.emplace_back("lo");
       listener->acceptors_.push_back(std::move(acceptor).value());
     }

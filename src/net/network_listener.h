@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "src/net/acceptor.h"
-#include "src/net/listening_place.h"
+#include "src/net/listening_host.h"
 #include "src/system/config.h"
 
 namespace hetcomm {
@@ -29,8 +29,8 @@ class NetworkListener final {
       AcceptHandler& handler);
 
   // Returns the addresses that are sent to peers.
-  const ListeningPlace& place() const { return place_; }
-  // Returns the interface of each address in place().
+  const ListeningHost& host() const { return host_; }
+  // Returns the interface of each address in host().
   const std::vector<std::string>& interfaces() const { return interfaces_; }
 
   // Starts checking connections against |credentials|. Called once.
@@ -43,7 +43,7 @@ class NetworkListener final {
  private:
   NetworkListener() = default;
 
-  ListeningPlace place_;
+  ListeningHost host_;
   std::vector<std::string> interfaces_;
   std::vector<std::unique_ptr<Acceptor>> acceptors_;
 };

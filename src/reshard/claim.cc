@@ -52,8 +52,8 @@ void Claim::for_each(Call&& use) const {
   }
 }
 
-Code Claim::place(const hetcomm_buffer_t* sources, const hetcomm_buffer_t* destinations,
-                  const UserStream* stream, std::string* text) {
+Code Claim::locate(const hetcomm_buffer_t* sources, const hetcomm_buffer_t* destinations,
+                   const UserStream* stream, std::string* text) {
   stream_ = stream;
   bool is_known = is_known_;
   for_each([&](size_t index, uint32_t tensor, bool is_destination) {
@@ -122,18 +122,18 @@ bool Claim::is_apart(std::string* text) {
 bool Claim::is_apart_from(const Claim& other, std::string* text) const {
   // The stream orders the executions, so they never overlap in time.
   if (stream_ != nullptr && stream_ == other.stream_) return true;
-  const auto place_of = [](const Use& use) {
+  const auto start_of = [](const Use& use) {
     return std::tie(use.base.device, use.base.allocation);
   };
   auto first = other.uses_.begin();  // uses before it end before |use| and all later ones begin
   for (const Use& use : uses_) {
     const auto is_before = [&](const Use& each) {
-      return place_of(each) < place_of(use) ||
-             (place_of(each) == place_of(use) && each.end <= use.begin);
+      return start_of(each) < start_of(use) ||
+             (start_of(each) == start_of(use) && each.end <= use.begin);
     };
     while (first != other.uses_.end() && is_before(*first)) ++first;
     for (auto each = first;
-         each != other.uses_.end() && place_of(*each) == place_of(use) && each->begin < use.end;
+         each != other.uses_.end() && start_of(*each) == start_of(use) && each->begin < use.end;
          ++each) {
       if (is_before(*each) || (!use.is_destination && !each->is_destination)) continue;
       const Meeting meeting =

@@ -1,7 +1,7 @@
 // Claim: the memory that one execution reads and writes. No byte of its destinations is written
 // twice, belongs to a source, or belongs to another pending execution of the plan.
 // Ranges are compared first, in ascending order. Where ranges overlap, the boxes in them are
-// compared exactly (reshard/memory_rule.h). Buffers at the same places as in the previous claim
+// compared exactly (reshard/memory_rule.h). Buffers at the same addresses as in the previous claim
 // have already been compared.
 #pragma once
 
@@ -32,8 +32,8 @@ class Claim {
   // Sets the buffers of all tensors. The caller has checked that they are long enough. |stream| is
   // the stream that orders the execution; null: none does. Fails with kInvalidArgument and sets
   // |*text| if the buffers overlap.
-  Code place(const hetcomm_buffer_t* sources, const hetcomm_buffer_t* destinations,
-             const UserStream* stream, std::string* text);
+  Code locate(const hetcomm_buffer_t* sources, const hetcomm_buffer_t* destinations,
+              const UserStream* stream, std::string* text);
   // Returns whether this execution and that of |other| can run concurrently. If not, |*text|
   // describes the overlap.
   bool is_apart_from(const Claim& other, std::string* text) const;

@@ -54,14 +54,14 @@ Execution::~Execution() {
   shared_.claims.leave(claim_);
   if (is_lined_up_) owner_.leave_line(*this);
   if (operation_ != nullptr) owner_.note_over();
-  if (has_place_) owner_.give_permit();
+  if (has_permit_) owner_.give_permit();
 }
 
 // --- life -------------------------------------------------------------------
 
 Code Execution::claim(const hetcomm_buffer_t* sources, const hetcomm_buffer_t* destinations,
                       const UserStream* stream, std::string* text) {
-  const Code code = claim_.place(sources, destinations, stream, text);
+  const Code code = claim_.locate(sources, destinations, stream, text);
   return code == Code::kOk ? shared_.claims.enter(claim_, text) : code;
 }
 
@@ -114,7 +114,7 @@ void Execution::reset() {
   has_number_ = false;
   code_ = Code::kOk;
   text_.clear();
-  has_place_ = false;
+  has_permit_ = false;
   owner_.give_permit();
 }
 
@@ -383,7 +383,7 @@ bool Execution::post(size_t phase_index, size_t index, bool sends, bool must) {
   Track& track = shared_.turns.track(message.track);
   const bool fetches = sends && state.way == Way::kStaged;
   // Device data may be fetched before the message's turn.
-  const bool has_turn = shared_.turns.has_turn(message.track, number_, message.place) &&
+  const bool has_turn = shared_.turns.has_turn(message.track, number_, message.position) &&
                         (!sends || may_send_to(track));
   if (state_ != State::kMoving) return false;  // has_turn() may run out of memory
   if (!has_turn && (!fetches || no_room_)) return false;
@@ -664,7 +664,7 @@ bool Execution::take_arrivals(size_t phase_index, size_t end, bool must) {
                          next_fetched + room - arrival.from.bytes());
       next_fetched += room;
     } else if (CommonRows rows; to != nullptr &&
-                                !is_same_place(*from, arrival.from, *to, arrival.to) &&
+                                !is_same_memory(*from, arrival.from, *to, arrival.to) &&
                                 memory_.stays_on_device(arrival, &rows)) {
       device_copies_.add(*from, arrival.from, *to, arrival.to, rows);
     }

@@ -91,7 +91,7 @@ class Execution final : public CompositeOperation,
   Execution& operator=(const Execution&) = delete;
 
   // Gives this execution a permit, which reset() or the destructor returns. [any-thread]
-  void own_place() { has_place_ = true; }
+  void own_permit() { has_permit_ = true; }
   // Claims the memory of a fresh execution. |stream| is the stream that orders it; null: none does.
   // The claim ends when the execution is over. Fails with kInvalidArgument and sets |*text| if the
   // memory overlaps. [any-thread]
@@ -228,7 +228,7 @@ class Execution final : public CompositeOperation,
   ExecutionCommons& shared_;
   Operation* operation_ = nullptr;
   State state_ = State::kFresh;
-  bool has_place_ = false;
+  bool has_permit_ = false;
   bool has_number_ = false;
   bool is_lined_up_ = false;
   uint64_t number_ = 0;

@@ -7,8 +7,8 @@
 
 namespace hetcomm::reshard {
 
-bool is_same_place(const SideMemory& one, const Region& first, const SideMemory& other,
-                   const Region& second) {
+bool is_same_memory(const SideMemory& one, const Region& first, const SideMemory& other,
+                    const Region& second) {
   return one.named_memory() == other.named_memory() &&
          one.piece().offset + first.offset == other.piece().offset + second.offset &&
          first.row_bytes == second.row_bytes && first.dimensions == second.dimensions &&
@@ -93,7 +93,7 @@ uint64_t ExecutionMemory::room_of(const ProgramArrival& arrival) const {
   const SideMemory* const to = staged_side_of(arrival.to);
   if (from == nullptr) return to == nullptr ? 0 : arrival.to.bytes();
   if (to != nullptr && !converts(arrival.from) &&
-      is_same_place(*from, arrival.from, *to, arrival.to)) {
+      is_same_memory(*from, arrival.from, *to, arrival.to)) {
     return 0;
   }
   CommonRows rows;

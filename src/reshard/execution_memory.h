@@ -16,8 +16,8 @@
 namespace hetcomm::reshard {
 
 // Returns whether the |first| region, in |one|, and the |second|, in |other|, are the same bytes.
-bool is_same_place(const SideMemory& one, const Region& first, const SideMemory& other,
-                   const Region& second);
+bool is_same_memory(const SideMemory& one, const Region& first, const SideMemory& other,
+                    const Region& second);
 
 class ExecutionMemory {
  public:

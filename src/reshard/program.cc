@@ -215,7 +215,7 @@ class Compiler {
       for (auto* messages : {&phase.sends, &phase.receives}) {
         for (ProgramMessage& message : *messages) {
           ProgramTrack& track = program_.tracks[message.track];
-          message.place = track.messages++;
+          message.position = track.messages++;
           track.most_bytes = std::max(track.most_bytes, message.bytes);
         }
       }

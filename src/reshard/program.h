@@ -19,14 +19,14 @@ namespace hetcomm::reshard {
 
 // Bytes that a program moves in one message.
 struct ProgramMessage {
-  uint32_t track = 0;  // index of the track
-  uint32_t place = 0;  // position among the messages of the track
+  uint32_t track = 0;     // index of the track
+  uint32_t position = 0;  // position among the messages of the track
   uint64_t bytes = 0;
   // Memory to send from or receive into. Empty for a received message if the processor adds or
   // converts any of its elements, or forms sums of them.
   std::vector<Region> regions;
   // The rows are few and long, and are neither converted nor added. The transports can use them in
-  // place.
+  // position.
   bool is_direct = false;
 };
 
@@ -68,7 +68,7 @@ struct ProgramSide {
   uint64_t rows = 0;        // total rows of all regions
   uint64_t planes = 0;      // total planes of all regions; a device may copy a plane at once
   Footprint boxes{};        // boxes of this rank
-  bool stays = false;       // elements with the same place in source and destination are not moved
+  bool stays = false;  // elements with the same address in source and destination are not moved
 };
 
 // How the elements of a tensor are converted and summed.

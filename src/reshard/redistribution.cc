@@ -202,7 +202,7 @@ std::unique_ptr<Execution> Redistribution::take() {
       throw;
     }
   }
-  execution->own_place();
+  execution->own_permit();
   return execution;
 }
 

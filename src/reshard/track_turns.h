@@ -1,7 +1,7 @@
 // TrackTurns: the tracks of a redistribution, and the execution whose turn it is on each. All
 // executions send their messages on a track in an order that both ends know: execution by
-// execution, and by place within each execution. Both ends skip the messages of an execution that
-// was given up. Callers hold the baton.
+// execution, and by position within each execution. Both ends skip the messages of an execution
+// that was given up. Callers hold the baton.
 #pragma once
 
 #include <cstddef>
@@ -31,13 +31,13 @@ class TrackTurns {
   size_t size() const { return tracks_.size(); }
   Track& track(size_t index) const { return tracks_[index]->track; }
 
-  // Returns whether the message at |place| of |execution| is the next one of track |index|, and the
-  // track has room for it.
-  bool has_turn(size_t index, uint64_t execution, uint32_t place) HETCOMM_UNDER_BATON {
+  // Returns whether the message at |position| of |execution| is the next one of track |index|, and
+  // the track has room for it.
+  bool has_turn(size_t index, uint64_t execution, uint32_t position) HETCOMM_UNDER_BATON {
     Counted& counted = *tracks_[index];
     if (!skipped_.empty()) [[unlikely]]
       settle(counted);  // skips messages for which the track had no room before
-    return counted.started == execution * counted.messages + place && counted.track.has_room();
+    return counted.started == execution * counted.messages + position && counted.track.has_room();
   }
   // Records that the next message of the track is about to start. Call settle() once that message
   // has its number.

@@ -91,9 +91,9 @@ void Log::write(LogLevel level, std::string_view text) {
   const std::string_view name = kLevelNames[static_cast<size_t>(level)];
   // The text may contain data from peers and files.
   const std::string clean = printable_lines(text);
-  const std::string place = rank >= 0 ? fmt::format("{}:{}", host_, rank) : host_;
+  const std::string origin = rank >= 0 ? fmt::format("{}:{}", host_, rank) : host_;
   const std::string line =
-      fmt::format("hetcomm[{} pid {} {}] {}: {}", place, getpid(), time_text(), name, clean);
+      fmt::format("hetcomm[{} pid {} {}] {}: {}", origin, getpid(), time_text(), name, clean);
   std::lock_guard lock(mutex_);
   if (function_ != nullptr) function_(user_data_, static_cast<int32_t>(level), line.c_str());
   const WriteSignals signals;

@@ -22,8 +22,8 @@ bool same(ConstByteSpan a, ConstByteSpan b) {
 void read_contact(ConstByteSpan input) {
   Result<Contact> contact = decode_contact(input);
   if (!contact.ok()) return;
-  require(!contact->place.addresses.empty() &&
-          contact->place.addresses.size() <= kMaxPlaceAddresses);
+  require(!contact->host.addresses.empty() &&
+          contact->host.addresses.size() <= kMaxListeningAddresses);
   require(!contact->gids.empty() && contact->gids.size() <= kMaxGids);
   require(same(encode_contact(contact.value()), input));
 }
@@ -124,13 +124,13 @@ std::vector<std::byte> behind(std::initializer_list<unsigned> first, ConstByteSp
 void read_changed(ConstByteSpan input) {
   Parameters parameters{.queue_pair = 1, .credits = 32, .slot_bytes = 8256};
   Contact contact;
-  contact.place.addresses.push_back(Address::parse_numeric("192.0.2.1", 4000).value());
+  contact.host.addresses.push_back(Address::parse_numeric("192.0.2.1", 4000).value());
   contact.gids.push_back({});
   contact.nic = "nic0:1";
   std::vector<std::byte> described = encode_contact(contact);
   std::vector<std::byte> told = encode_parameters(parameters);
   AnswerBytes answer =
-      encode_answer({parameters, CmInvitation{contact.place.addresses.front(), CmToken{}}});
+      encode_answer({parameters, CmInvitation{contact.host.addresses.front(), CmToken{}}});
   for (size_t i = 0; i + 1 < input.size(); i += 2) {
     const auto at = std::to_integer<size_t>(input[i]);
     described[at % described.size()] ^= input[i + 1];

@@ -15,7 +15,7 @@ namespace tools {
 namespace {
 
 // Returns the index of |wanted|, a kind or a device as in HETCOMM_DEVICES, in |devices|.
-std::optional<size_t> place_of(const std::vector<std::string>& devices, const std::string& wanted) {
+std::optional<size_t> index_of(const std::vector<std::string>& devices, const std::string& wanted) {
   for (size_t i = 0; i < devices.size(); ++i) {
     if (devices[i] == wanted) return i;
   }
@@ -33,7 +33,7 @@ std::vector<std::string> devices_for(const std::vector<std::string>& wanted) {
     if (!item.empty()) devices.push_back(item);
   }
   for (const std::string& each : wanted) {
-    if (each != "host" && !place_of(devices, each)) devices.push_back(each);
+    if (each != "host" && !index_of(devices, each)) devices.push_back(each);
   }
   return devices;
 }
@@ -97,9 +97,9 @@ Session::~Session() {
 
 int32_t Session::find_device(const std::string& name) const {
   if (name == "host") return HETCOMM_DEVICE_HOST;
-  const auto place = place_of(devices_, name);
-  if (!place) fail(fmt::format("there is no device '{}'; HETCOMM_DEVICES may add one", name));
-  return static_cast<int32_t>(*place) + 1;
+  const auto index = index_of(devices_, name);
+  if (!index) fail(fmt::format("there is no device '{}'; HETCOMM_DEVICES may add one", name));
+  return static_cast<int32_t>(*index) + 1;
 }
 
 void Session::start_bootstrap(Launcher launcher, int number) {

@@ -48,7 +48,7 @@ int32_t device_of(hetcomm_context_t* context, size_t local, std::string* address
 }
 
 // The role of a rank, as rank 0 assigns it: its number on its host, and which ranks send to which.
-struct Part {
+struct Role {
   size_t local = 0;
   std::vector<RankPair> pairs;
 };
@@ -137,14 +137,14 @@ class Ways {
     const auto has_own = [own](const RankPair& pair) {
       return pair.first == own || pair.second == own;
     };
-    const bool takes_part = std::any_of(pairs.begin(), pairs.end(), has_own);
+    const bool has_role = std::any_of(pairs.begin(), pairs.end(), has_own);
     Json rates = Json::array({Json::array(), Json::array(), Json::array()});
     for (int round = 0; round < options.rounds; ++round) {
       for (size_t way = 0; way < kWays; ++way) {
         progress(fmt::format("round {} of {}: {}", round + 1, options.rounds, kWayNames[way]));
         require(hetcomm_communicator_barrier(communicators_[way], HETCOMM_TIMEOUT_INFINITE),
                 "meeting");
-        if (!takes_part) continue;
+        if (!has_role) continue;
         const FlowMemory memory{sessions_[way]->context(), device_};
         for (const Flow& flow :
              run_flows(communicators_[way], own, pairs, options.seconds, memory)) {
@@ -161,7 +161,7 @@ class Ways {
   std::array<hetcomm_communicator_t*, kWays> communicators_{};
 };
 
-Part take_part(const Session& session, hetcomm_communicator_t* communicator) {
+Role take_role(const Session& session, hetcomm_communicator_t* communicator) {
   Json mine;
   mine["host"] = own_host_label();
   const Json told = ask_first_rank(session, communicator, mine, [](const std::vector<Json>& all) {
@@ -264,23 +264,23 @@ AffinityResult measure_affinity(Launcher launcher, const AffinityOptions& option
   Session session(launcher, 0, {.progress = options.progress, .devices = {}, .settings = {}});
   hetcomm_communicator_t* const communicator =
       session.create_communicator("affinity", options.transport);
-  const Part part = take_part(session, communicator);
-  if (part.pairs.empty()) fail("affinity needs two ranks at least: start several on two hosts");
+  const Role role = take_role(session, communicator);
+  if (role.pairs.empty()) fail("affinity needs two ranks at least: start several on two hosts");
   std::string address;
-  const int32_t device = device_of(session.context(), part.local, &address);
-  const Choice choice = choose(session, communicator, part.local, address);
+  const int32_t device = device_of(session.context(), role.local, &address);
+  const Choice choice = choose(session, communicator, role.local, address);
   Json mine;
   {
     Ways ways(launcher, options, choice, device);
     mine["host"] = own_host_label();
     mine["choice"] = encode(choice);
-    mine["rates"] = ways.measure(part.pairs, options, [&](const std::string& text) {
+    mine["rates"] = ways.measure(role.pairs, options, [&](const std::string& text) {
       if (session.rank() == 0) progress(text);
     });
   }
   AffinityResult result;
   ask_first_rank(session, communicator, mine, [&](const std::vector<Json>& all) {
-    result = result_of(all, part.pairs);
+    result = result_of(all, role.pairs);
     return std::vector<Json>(all.size());
   });
   require(hetcomm_communicator_barrier(communicator, HETCOMM_TIMEOUT_INFINITE), "leaving together");

@@ -29,12 +29,12 @@ std::vector<NicOption> options_of(const Json& user) {
 
 // Returns the ranks on each host. Hosts are in the order of their first ranks.
 std::vector<std::vector<int>> ranks_by_host(const std::vector<std::string>& hosts) {
-  std::map<std::string, size_t> places;
+  std::map<std::string, size_t> indices;
   std::vector<std::vector<int>> ranks;
   for (size_t rank = 0; rank < hosts.size(); ++rank) {
-    const auto [place, added] = places.try_emplace(hosts[rank], ranks.size());
+    const auto [at, added] = indices.try_emplace(hosts[rank], ranks.size());
     if (added) ranks.emplace_back();
-    ranks[place->second].push_back(static_cast<int>(rank));
+    ranks[at->second].push_back(static_cast<int>(rank));
   }
   return ranks;
 }

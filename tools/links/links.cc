@@ -302,9 +302,9 @@ class Survey {
     std::map<std::string, int> numbers;
     std::map<std::string, int> by_label;
     for (const Json& each : model["hosts"]) {
-      const auto [place, added] =
+      const auto [at, added] =
           numbers.try_emplace(each["cluster"].get<std::string>(), static_cast<int>(numbers.size()));
-      by_label[each["label"].get<std::string>()] = place->second;
+      by_label[each["label"].get<std::string>()] = at->second;
     }
     std::vector<int> result;
     for (const Host& each : hosts_) result.push_back(by_label[each.label]);

@@ -112,7 +112,7 @@ class FlowBuffer {
   uint64_t size_ = 0;
 };
 
-// The place of one message in flight. A sender's slot sends data. Its last message has one byte and
+// The slot of one message in flight. A sender's slot sends data. Its last message has one byte and
 // tells a slot of the receiver that the transfer has ended.
 struct Slot {
   hetcomm_request_t* request = nullptr;

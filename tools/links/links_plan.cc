@@ -103,29 +103,31 @@ std::vector<int> some_of_others(const std::vector<std::vector<int>>& clusters,
   std::vector<int> others;
   size_t largest = 0;
   for (const std::vector<int>& each : clusters) largest = std::max(largest, each.size());
-  for (size_t place = 0; place < largest && (place == 0 || others.size() < wanted); ++place) {
+  for (size_t index = 0; index < largest && (index == 0 || others.size() < wanted); ++index) {
     for (const std::vector<int>& each : clusters) {
-      if (&each != &own && place < each.size()) others.push_back(each[place]);
+      if (&each != &own && index < each.size()) others.push_back(each[index]);
     }
   }
   return others;
 }
 
-// Distributes all pairs of |count| places over rounds. No place occurs twice in a round.
+// Distributes all pairs of |count| participants over rounds. No participant occurs twice in a
+// round.
 std::vector<HostRound> circle(int count) {
   std::vector<HostRound> rounds;
-  // The last place is fixed, and the others rotate. If the number is odd, the last place is empty.
-  const int places = count + count % 2;
-  for (int turn = 0; turn < places - 1; ++turn) {
+  // The last participant is fixed, and the others rotate. If the number is odd, the last one is
+  // absent.
+  const int even = count + count % 2;
+  for (int turn = 0; turn < even - 1; ++turn) {
     HostRound round;
     const auto add = [&](int one, int other) {
       if (one < count && other < count) {
         round.emplace_back(std::min(one, other), std::max(one, other));
       }
     };
-    add(turn, places - 1);
-    for (int i = 1; i < places / 2; ++i) {
-      add((turn + i) % (places - 1), (turn - i + places - 1) % (places - 1));
+    add(turn, even - 1);
+    for (int i = 1; i < even / 2; ++i) {
+      add((turn + i) % (even - 1), (turn - i + even - 1) % (even - 1));
     }
     if (!round.empty()) rounds.push_back(std::move(round));
   }

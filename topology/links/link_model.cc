@@ -127,8 +127,8 @@ std::vector<int> sort_by_name(std::vector<Object>& objects, Name name) {
   return sort_and_map(objects, [&](const Object& a, const Object& b) { return name(a) < name(b); });
 }
 
-void renumber(std::vector<int>& crossed, const std::vector<int>& place) {
-  for (int& index : crossed) index = place[static_cast<size_t>(index)];
+void renumber(std::vector<int>& crossed, const std::vector<int>& position) {
+  for (int& index : crossed) index = position[static_cast<size_t>(index)];
 }
 
 // Hashes numbers and texts. Each eight characters of a text become one number, with the first
@@ -186,23 +186,23 @@ Status check(const LinkModel& model) {
 void normalize(LinkModel& model) {
   const auto own_name = [](const std::string& name) { return name; };
   const size_t count = model.clusters.size();
-  const std::vector<int> resource_places =
+  const std::vector<int> resource_positions =
       sort_by_name(model.resources, [](const LinkResource& each) { return each.name; });
-  const std::vector<int> cluster_places = sort_by_name(model.clusters, own_name);
+  const std::vector<int> cluster_positions = sort_by_name(model.clusters, own_name);
   sort_by_name(model.hosts, [](const LinkHost& host) { return host.label; });
   for (LinkHost& host : model.hosts) {
-    host.cluster = cluster_places[static_cast<size_t>(host.cluster)];
-    renumber(host.inside, resource_places);
+    host.cluster = cluster_positions[static_cast<size_t>(host.cluster)];
+    renumber(host.inside, resource_positions);
     for (LinkNic& nic : host.nics) {
-      renumber(nic.out, resource_places);
-      renumber(nic.in, resource_places);
+      renumber(nic.out, resource_positions);
+      renumber(nic.in, resource_positions);
     }
   }
   std::vector<ClusterPath> paths(count * count);
   for (size_t i = 0; i < model.paths.size(); ++i) {
-    const auto from = static_cast<size_t>(cluster_places[i / count]);
-    const auto to = static_cast<size_t>(cluster_places[i % count]);
-    renumber(model.paths[i].resources, resource_places);
+    const auto from = static_cast<size_t>(cluster_positions[i / count]);
+    const auto to = static_cast<size_t>(cluster_positions[i % count]);
+    renumber(model.paths[i].resources, resource_positions);
     paths[from * count + to] = std::move(model.paths[i]);
   }
   model.paths = std::move(paths);
@@ -315,7 +315,9 @@ std::vector<uint64_t> rates(const LinkModel& model, const std::vector<Route>& ro
     std::vector<size_t> ending;
     for (size_t i = 0; i < routes.size(); ++i) {
       if (settled[i]) continue;
-      const auto is_full = [&](size_t place) { return left[place] / crossings[place] <= level; };
+      const auto is_full = [&](size_t position) {
+        return left[position] / crossings[position] <= level;
+      };
       if (limit_of(routes[i]) <= level || std::any_of(ways[i].begin(), ways[i].end(), is_full)) {
         ending.push_back(i);
       }
@@ -324,9 +326,9 @@ std::vector<uint64_t> rates(const LinkModel& model, const std::vector<Route>& ro
       settled[i] = true;
       result[i] = level;
       --open;
-      for (const size_t place : ways[i]) {
-        left[place] -= level;
-        --crossings[place];
+      for (const size_t position : ways[i]) {
+        left[position] -= level;
+        --crossings[position];
       }
     }
   }

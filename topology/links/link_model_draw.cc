@@ -113,9 +113,9 @@ struct Scale {
     if (rate == 0) return "#eeeeee";
     const double at = high > low ? (std::log(static_cast<double>(rate)) - low) / (high - low) : 1;
     constexpr double kStops[][3] = {{255, 247, 188}, {127, 205, 187}, {29, 100, 168}, {8, 29, 88}};
-    const double place = std::clamp(at, 0.0, 1.0) * (std::size(kStops) - 1);
-    const size_t below = std::min(static_cast<size_t>(place), std::size(kStops) - 2);
-    const double part = place - static_cast<double>(below);
+    const double position = std::clamp(at, 0.0, 1.0) * (std::size(kStops) - 1);
+    const size_t below = std::min(static_cast<size_t>(position), std::size(kStops) - 2);
+    const double part = position - static_cast<double>(below);
     const auto channel = [&](int i) {
       return static_cast<int>(
           std::lround(kStops[below][i] * (1 - part) + kStops[below + 1][i] * part));

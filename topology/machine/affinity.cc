@@ -135,11 +135,11 @@ std::vector<NicOrder> deal_all(const Machine& machine, std::vector<User> users) 
 }
 
 template <typename Allows>
-User make_user(const Machine& machine, const Place& place, Allows allows) {
+User make_user(const Machine& machine, const Location& location, Allows allows) {
   User user;
   for (size_t i = 0; i < machine.nics.size(); ++i) {
     const Nic& nic = machine.nics[i];
-    if (allows(nic)) user.left.push_back({static_cast<int>(i), distance(machine, place, nic)});
+    if (allows(nic)) user.left.push_back({static_cast<int>(i), distance(machine, location, nic)});
   }
   return user;
 }
@@ -150,14 +150,16 @@ Affinity assign_nics(const Machine& machine, const NicRules& rules) {
   std::vector<User> accelerators;
   for (size_t i = 0; i < machine.accelerators.size(); ++i) {
     accelerators.push_back(
-        make_user(machine, place_of(machine.accelerators[i]),
+        make_user(machine, location_of(machine.accelerators[i]),
                   [&](const Nic& nic) { return rules.allows_accelerator(machine, i, nic); }));
   }
   std::vector<User> numa_nodes;
   for (size_t i = 0; i < std::max<size_t>(1, machine.numa_nodes.size()); ++i) {
-    const Place place = machine.numa_nodes.empty() ? Place() : place_of_memory(static_cast<int>(i));
-    numa_nodes.push_back(make_user(
-        machine, place, [&](const Nic& nic) { return rules.allows_numa_node(machine, i, nic); }));
+    const Location location =
+        machine.numa_nodes.empty() ? Location() : location_of_memory(static_cast<int>(i));
+    numa_nodes.push_back(make_user(machine, location, [&](const Nic& nic) {
+      return rules.allows_numa_node(machine, i, nic);
+    }));
   }
   return {deal_all(machine, std::move(accelerators)), deal_all(machine, std::move(numa_nodes))};
 }

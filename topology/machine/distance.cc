@@ -37,8 +37,9 @@ Meeting meet(const Machine& machine, int a, int b) {
   return {};
 }
 
-const std::vector<int>& numa_nodes_at(const Machine& machine, const Place& place) {
-  return place.function == kNone ? place.numa_nodes : numa_nodes_of(machine, place.function);
+const std::vector<int>& numa_nodes_at(const Machine& machine, const Location& location) {
+  return location.function == kNone ? location.numa_nodes
+                                    : numa_nodes_of(machine, location.function);
 }
 
 // Returns whether two lists in ascending order have a node in common. On a machine with one node
@@ -49,16 +50,16 @@ bool share_a_node(const Machine& machine, const std::vector<int>& a, const std::
                      [&](int node) { return std::binary_search(b.begin(), b.end(), node); });
 }
 
-std::vector<Place> places_of(const Nic& nic) {
-  std::vector<Place> places;
-  for (const int function : nic.functions) places.push_back({function, {}});
-  if (places.empty()) places.push_back({kNone, nic.numa_nodes});
-  return places;
+std::vector<Location> locations_of(const Nic& nic) {
+  std::vector<Location> locations;
+  for (const int function : nic.functions) locations.push_back({function, {}});
+  if (locations.empty()) locations.push_back({kNone, nic.numa_nodes});
+  return locations;
 }
 
 }  // namespace
 
-Distance distance(const Machine& machine, const Place& from, const Place& to) {
+Distance distance(const Machine& machine, const Location& from, const Location& to) {
   const Meeting meeting = meet(machine, from.function, to.function);
   if (meeting.node != kNone) {
     return node_at(machine, meeting.node).kind == PciKind::kRootComplex ? Distance::kSameRootComplex
@@ -69,10 +70,10 @@ Distance distance(const Machine& machine, const Place& from, const Place& to) {
   return share ? Distance::kSameNumaNode : Distance::kOther;
 }
 
-Distance distance(const Machine& machine, const Place& from, const Nic& nic) {
+Distance distance(const Machine& machine, const Location& from, const Nic& nic) {
   Distance farthest = Distance::kSameSwitch;
-  for (const Place& place : places_of(nic)) {
-    farthest = std::max(farthest, distance(machine, from, place));
+  for (const Location& location : locations_of(nic)) {
+    farthest = std::max(farthest, distance(machine, from, location));
   }
   return farthest;
 }
@@ -91,7 +92,7 @@ const char* word_of(Distance distance) {
   return "other";
 }
 
-const char* matrix_word(const Machine& machine, const Place& from, const Nic& nic) {
+const char* matrix_word(const Machine& machine, const Location& from, const Nic& nic) {
   // Two devices below one switch meet at its upstream port. One bridge is below that port on each
   // side: the switch's port towards the device.
   constexpr size_t kBridgesOfOneSwitch = 1;

@@ -18,27 +18,27 @@ enum class Distance : uint8_t {
 
 // The location of an object on a host: its PCI function, or else the NUMA nodes near it. With
 // neither, the location is unknown.
-struct Place {
+struct Location {
   int function = kNone;
   std::vector<int> numa_nodes;
 };
-inline Place place_of(const Accelerator& accelerator) {
+inline Location location_of(const Accelerator& accelerator) {
   return {accelerator.function, accelerator.numa_nodes};
 }
-// Returns the place of one NUMA node's memory, which is equally near to every root complex of the
-// node.
-inline Place place_of_memory(int numa_node) { return {kNone, {numa_node}}; }
+// Returns the location of one NUMA node's memory, which is equally near to every root complex of
+// the node.
+inline Location location_of_memory(int numa_node) { return {kNone, {numa_node}}; }
 
-Distance distance(const Machine& machine, const Place& from, const Place& to);
+Distance distance(const Machine& machine, const Location& from, const Location& to);
 // Returns the largest distance to a function that carries |nic|, since a bond may use any of its
 // functions.
-Distance distance(const Machine& machine, const Place& from, const Nic& nic);
+Distance distance(const Machine& machine, const Location& from, const Nic& nic);
 
 // Returns "switch", "root complex", "NUMA node" or "other".
 const char* word_of(Distance distance);
 
 // Returns the distance as the word that `nvidia-smi topo -m` uses: "PIX" below one switch, "PXB"
 // below several switches in a row, "PHB", "NODE" or "SYS".
-const char* matrix_word(const Machine& machine, const Place& from, const Nic& nic);
+const char* matrix_word(const Machine& machine, const Location& from, const Nic& nic);
 
 }  // namespace hetcomm::topology

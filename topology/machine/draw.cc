@@ -26,14 +26,14 @@ void draw_items(const std::vector<TreeItem>& items, const std::string& indent, s
 
 using Row = std::vector<std::string>;
 
-Row matrix_row(const Machine& machine, std::string label, const Place& place,
+Row matrix_row(const Machine& machine, std::string label, const Location& location,
                const NicOrder& order) {
   Row row{std::move(label)};
   for (size_t i = 0; i < machine.nics.size(); ++i) {
     const auto chosen = std::find_if(order.begin(), order.end(), [i](const NicChoice& choice) {
       return choice.nic == static_cast<int>(i);
     });
-    std::string cell = matrix_word(machine, place, machine.nics[i]);
+    std::string cell = matrix_word(machine, location, machine.nics[i]);
     if (chosen == order.end()) cell = "-";
     if (chosen == order.begin() && !order.empty()) cell += "*";
     row.push_back(std::move(cell));
@@ -45,12 +45,12 @@ std::string draw_matrix(const Machine& machine, const Affinity& affinity) {
   std::vector<Row> rows{{""}};
   for (size_t i = 0; i < machine.nics.size(); ++i) rows[0].push_back(nic_label(i));
   for (size_t i = 0; i < machine.accelerators.size(); ++i) {
-    rows.push_back(matrix_row(machine, accelerator_label(i), place_of(machine.accelerators[i]),
+    rows.push_back(matrix_row(machine, accelerator_label(i), location_of(machine.accelerators[i]),
                               affinity.accelerators[i]));
   }
   for (size_t i = 0; i < machine.numa_nodes.size(); ++i) {
     rows.push_back(matrix_row(machine, fmt::format("numa{}", machine.numa_nodes[i].number),
-                              place_of_memory(static_cast<int>(i)), affinity.numa_nodes[i]));
+                              location_of_memory(static_cast<int>(i)), affinity.numa_nodes[i]));
   }
   std::vector<size_t> widths(rows[0].size(), 0);
   for (const Row& row : rows) {

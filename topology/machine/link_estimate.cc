@@ -79,19 +79,19 @@ int find_named(const std::vector<Named>& all, std::string_view name) {
 
 // Adds to |host| the links and NICs of |said| that it lacks.
 void merge(const HostLinks& said, Host* host) {
-  std::vector<uint8_t> places;  // of each link of |said|: its index in |host->pcie|
+  std::vector<uint8_t> indices;  // of each link of |said|: its index in |host->pcie|
   for (const PcieLink& link : said.pcie) {
     int at = find_named(host->pcie, link.name);
     if (at < 0 && host->pcie.size() < UINT8_MAX) {
       at = static_cast<int>(host->pcie.size());
       host->pcie.push_back(link);
     }
-    places.push_back(static_cast<uint8_t>(at < 0 ? UINT8_MAX : at));
+    indices.push_back(static_cast<uint8_t>(at < 0 ? UINT8_MAX : at));
   }
   for (const HostNic& nic : said.nics) {
     if (find_named(host->nics, nic.name) >= 0 || host->nics.size() == kMaxLinkNics) continue;
     HostNic& added = host->nics.emplace_back(nic);
-    for (uint8_t& link : added.links) link = places[link];
+    for (uint8_t& link : added.links) link = indices[link];
     std::erase(added.links, UINT8_MAX);
   }
 }
@@ -109,14 +109,14 @@ bool never_limits(const Host& host, size_t link) {
 
 void leave_out_wide_links(Host* host) {
   std::vector<PcieLink> kept;
-  std::vector<uint8_t> places;
+  std::vector<uint8_t> indices;
   for (size_t i = 0; i < host->pcie.size(); ++i) {
     const bool is_wide = never_limits(*host, i);
-    places.push_back(static_cast<uint8_t>(is_wide ? UINT8_MAX : kept.size()));
+    indices.push_back(static_cast<uint8_t>(is_wide ? UINT8_MAX : kept.size()));
     if (!is_wide) kept.push_back(host->pcie[i]);
   }
   for (HostNic& nic : host->nics) {
-    for (uint8_t& link : nic.links) link = places[link];
+    for (uint8_t& link : nic.links) link = indices[link];
     std::erase(nic.links, UINT8_MAX);
   }
   host->pcie = std::move(kept);

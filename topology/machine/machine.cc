@@ -142,25 +142,26 @@ Status check_accelerators(const Machine& machine) {
   return {};
 }
 
-int mapped(const std::vector<int>& places, int index) {
-  return index == kNone ? kNone : places[static_cast<size_t>(index)];
+int mapped(const std::vector<int>& positions, int index) {
+  return index == kNone ? kNone : positions[static_cast<size_t>(index)];
 }
 
-void map_all(const std::vector<int>& places, std::vector<int>& indices) {
-  for (int& index : indices) index = mapped(places, index);
+void map_all(const std::vector<int>& positions, std::vector<int>& indices) {
+  for (int& index : indices) index = mapped(positions, index);
   std::sort(indices.begin(), indices.end());
 }
 
 void sort_numa_nodes(Machine& machine) {
   const auto by_number = [](const NumaNode& a, const NumaNode& b) { return a.number < b.number; };
-  const std::vector<int> places = sort_and_map(machine.numa_nodes, by_number);
+  const std::vector<int> positions = sort_and_map(machine.numa_nodes, by_number);
   for (NumaNode& node : machine.numa_nodes) {
     const std::vector<uint32_t> old = node.distances;
-    for (size_t i = 0; i < old.size(); ++i) node.distances[static_cast<size_t>(places[i])] = old[i];
+    for (size_t i = 0; i < old.size(); ++i)
+      node.distances[static_cast<size_t>(positions[i])] = old[i];
   }
-  for (PciNode& node : machine.pci) map_all(places, node.numa_nodes);
-  for (Nic& nic : machine.nics) map_all(places, nic.numa_nodes);
-  for (Accelerator& each : machine.accelerators) map_all(places, each.numa_nodes);
+  for (PciNode& node : machine.pci) map_all(positions, node.numa_nodes);
+  for (Nic& nic : machine.nics) map_all(positions, nic.numa_nodes);
+  for (Accelerator& each : machine.accelerators) map_all(positions, each.numa_nodes);
 }
 
 // The addresses and kinds of the objects from the root complex down to one object. Sorting by this
@@ -181,20 +182,20 @@ void sort_pci(Machine& machine) {
     };
     return path(a) < path(b);
   };
-  const std::vector<int> places = sort_and_map(machine.pci, less);
-  for (PciNode& node : machine.pci) node.parent = mapped(places, node.parent);
-  for (Nic& nic : machine.nics) map_all(places, nic.functions);
-  for (Accelerator& each : machine.accelerators) each.function = mapped(places, each.function);
+  const std::vector<int> positions = sort_and_map(machine.pci, less);
+  for (PciNode& node : machine.pci) node.parent = mapped(positions, node.parent);
+  for (Nic& nic : machine.nics) map_all(positions, nic.functions);
+  for (Accelerator& each : machine.accelerators) each.function = mapped(positions, each.function);
 }
 
 void sort_accelerators(Machine& machine) {
   const auto by_address = [](const Accelerator& a, const Accelerator& b) {
     return a.address < b.address;
   };
-  const std::vector<int> places = sort_and_map(machine.accelerators, by_address);
+  const std::vector<int> positions = sort_and_map(machine.accelerators, by_address);
   for (AcceleratorLink& link : machine.links) {
-    link.first = mapped(places, link.first);
-    link.second = mapped(places, link.second);
+    link.first = mapped(positions, link.first);
+    link.second = mapped(positions, link.second);
     if (link.first > link.second) std::swap(link.first, link.second);
   }
   std::sort(machine.links.begin(), machine.links.end(),
@@ -204,18 +205,18 @@ void sort_accelerators(Machine& machine) {
             });
 }
 
-// Sorts NICs by their place in the PCIe tree. NICs without a place in it come last.
+// Sorts NICs by their position in the PCIe tree. NICs without a position in it come last.
 void sort_nics(Machine& machine) {
-  const auto place = [](const Nic& nic) {
+  const auto position = [](const Nic& nic) {
     return nic.functions.empty() ? INT32_MAX : nic.functions.front();
   };
   std::stable_sort(machine.nics.begin(), machine.nics.end(), [&](const Nic& a, const Nic& b) {
-    const int place_a = place(a);
-    const int place_b = place(b);
+    const int position_a = position(a);
+    const int position_b = position(b);
     const uint32_t port_a = a.rdma_port - 1;  // wraps at 0, so that NICs without a port come last
     const uint32_t port_b = b.rdma_port - 1;
-    return std::tie(place_a, port_a, a.rdma_device, a.interface) <
-           std::tie(place_b, port_b, b.rdma_device, b.interface);
+    return std::tie(position_a, port_a, a.rdma_device, a.interface) <
+           std::tie(position_b, port_b, b.rdma_device, b.interface);
   });
   for (Nic& nic : machine.nics) std::sort(nic.subnets.begin(), nic.subnets.end());
 }

@@ -128,8 +128,8 @@ inline constexpr uint64_t kMaxMbitPerS = 1'000'000'000;
 // child, two objects with one name, or too many objects.
 Status check(const Machine& machine);
 // Sorts everything into the order that all ranks share: NUMA nodes by number, the PCIe tree depth
-// first by address, NICs by place in that tree, accelerators by address. |machine| must have passed
-// check().
+// first by address, NICs by position in that tree, accelerators by address. |machine| must have
+// passed check().
 void normalize(Machine& machine);
 
 // Returns the NUMA nodes near a PCI object: its own, or those of its nearest ancestor that has any.

@@ -161,7 +161,7 @@ std::vector<int> NicRules::general(const Machine& machine) const {
   };
   // Returns the index of the first name in the general rule that matches the NIC. Returns 0 if
   // there is no general rule, or if it excludes NICs.
-  const auto place = [&](int index) -> size_t {
+  const auto position = [&](int index) -> size_t {
     if (rule == nullptr || rule->excludes) return 0;
     const auto found = std::find_if(
         rule->names.begin(), rule->names.end(),
@@ -169,9 +169,10 @@ std::vector<int> NicRules::general(const Machine& machine) const {
     return static_cast<size_t>(found - rule->names.begin());
   };
   std::stable_sort(nics.begin(), nics.end(), [&](int a, int b) {
-    const size_t place_a = place(a);
-    const size_t place_b = place(b);
-    return place_a != place_b ? place_a < place_b : nic_at(a).mbit_per_s > nic_at(b).mbit_per_s;
+    const size_t position_a = position(a);
+    const size_t position_b = position(b);
+    return position_a != position_b ? position_a < position_b
+                                    : nic_at(a).mbit_per_s > nic_at(b).mbit_per_s;
   });
   return nics;
 }

@@ -20,10 +20,10 @@ class Flow {
         const Reach how = reach(i, j);
         Edge& edge = at(i, j);
         edge.exists = how != Reach::kNo;
-        const auto place_i = static_cast<int64_t>(i);
-        const auto place_j = static_cast<int64_t>(j);
-        edge.cost = (how == Reach::kMaybe ? kDoubt : 0) + kPlace * (place_i + place_j) +
-                    std::abs(place_i - place_j);
+        const auto position_i = static_cast<int64_t>(i);
+        const auto position_j = static_cast<int64_t>(j);
+        edge.cost = (how == Reach::kMaybe ? kDoubt : 0) + kPosition * (position_i + position_j) +
+                    std::abs(position_i - position_j);
       }
     }
   }
@@ -54,9 +54,9 @@ class Flow {
     uint64_t carried = 0;
   };
   // The parts of a pair's cost. A pair that may not work costs kDoubt, more than a detour over any
-  // number of pairs that work. Each step of a port's position in its list costs kPlace, more than
-  // the difference between the positions of two ports.
-  static constexpr int64_t kPlace = int64_t{1} << 16;
+  // number of pairs that work. Each step of a port's position in its list costs kPosition, more
+  // than the difference between the positions of two ports.
+  static constexpr int64_t kPosition = int64_t{1} << 16;
   static constexpr int64_t kDoubt = int64_t{1} << 40;
   static constexpr int64_t kFar = std::numeric_limits<int64_t>::max() / 4;
   static constexpr size_t kStart = SIZE_MAX;

@@ -29,13 +29,14 @@ std::vector<int> numa_nodes_of_processors(const Machine& machine, const Processo
 }
 
 std::vector<int> nics_of_rank(const Machine& machine, const Affinity& affinity,
-                              const RankPlace& place, size_t most) {
+                              const RankLocation& location, size_t most) {
   std::vector<const NicOrder*> orders;
-  for (const int accelerator : place.accelerators) {
+  for (const int accelerator : location.accelerators) {
     orders.push_back(&affinity.accelerators[static_cast<size_t>(accelerator)]);
   }
   if (orders.empty()) {
-    const auto node = static_cast<size_t>(place.numa_nodes.size() == 1 ? place.numa_nodes[0] : 0);
+    const auto node =
+        static_cast<size_t>(location.numa_nodes.size() == 1 ? location.numa_nodes[0] : 0);
     if (node < affinity.numa_nodes.size()) orders.push_back(&affinity.numa_nodes[node]);
   }
   std::vector<int> chosen;

@@ -11,7 +11,7 @@
 namespace hetcomm::topology {
 
 // The location of a rank's memory.
-struct RankPlace {
+struct RankLocation {
   std::vector<int> accelerators;  // indices in Machine::accelerators of those that the rank uses
   std::vector<int> numa_nodes;    // indices in Machine::numa_nodes of those where the rank may run
 };
@@ -23,7 +23,7 @@ struct RankPlace {
 // A NIC with less than a quarter of the fastest rate is left out, since the other NICs would wait
 // for it.
 std::vector<int> nics_of_rank(const Machine& machine, const Affinity& affinity,
-                              const RankPlace& place, size_t most);
+                              const RankLocation& location, size_t most);
 
 // Selects the NICs for one accelerator or NUMA node of a rank: the first |most| of |order| that are
 // in |chosen|, the rank's NICs. Returns their indices in |chosen|.

@@ -42,25 +42,26 @@ Nodes nodes_near(const Machine& machine, const Nic& nic) {
 
 class Chooser {
  public:
-  Chooser(const Machine& machine, const RankPlace& place) : machine_(machine), place_(place) {
-    for (const int each : place.accelerators) {
+  Chooser(const Machine& machine, const RankLocation& location)
+      : machine_(machine), location_(location) {
+    for (const int each : location.accelerators) {
       near_accelerators_ = either(near_accelerators_, of_accelerator(each));
     }
   }
 
   Nodes of_accelerator(int accelerator) const {
     return narrowed(nodes_near(machine_, machine_.accelerators[static_cast<size_t>(accelerator)]),
-                    place_.numa_nodes);
+                    location_.numa_nodes);
   }
   Nodes of_nic(int nic) const {
     const Nodes nodes = nodes_near(machine_, machine_.nics[static_cast<size_t>(nic)]);
-    return narrowed(narrowed(nodes, near_accelerators_), place_.numa_nodes);
+    return narrowed(narrowed(nodes, near_accelerators_), location_.numa_nodes);
   }
   // Returns the nodes for memory that the rank's own processors read: those near its accelerators.
   // Without such nodes, returns the node on which the rank may run, if it is the only one.
   Nodes of_rank() const {
     if (!near_accelerators_.empty()) return near_accelerators_;
-    return place_.numa_nodes.size() == 1 ? place_.numa_nodes : Nodes();
+    return location_.numa_nodes.size() == 1 ? location_.numa_nodes : Nodes();
   }
   int number(const Nodes& nodes) const {
     if (nodes.empty()) return kNone;
@@ -69,37 +70,37 @@ class Chooser {
 
  private:
   const Machine& machine_;
-  const RankPlace& place_;
+  const RankLocation& location_;
   Nodes near_accelerators_;
 };
 
 // Returns the nodes near the first NIC of each of the rank's accelerators, or near the rank's first
 // NIC if it has no accelerators.
-Nodes nodes_of_first_nics(const Chooser& chooser, const Affinity& affinity, const RankPlace& place,
-                          const std::vector<int>& nics) {
+Nodes nodes_of_first_nics(const Chooser& chooser, const Affinity& affinity,
+                          const RankLocation& location, const std::vector<int>& nics) {
   Nodes nodes;
-  for (const int accelerator : place.accelerators) {
+  for (const int accelerator : location.accelerators) {
     const NicOrder& order = affinity.accelerators[static_cast<size_t>(accelerator)];
     if (!order.empty()) nodes = either(nodes, chooser.of_nic(order.front().nic));
   }
-  if (place.accelerators.empty() && !nics.empty()) nodes = chooser.of_nic(nics.front());
+  if (location.accelerators.empty() && !nics.empty()) nodes = chooser.of_nic(nics.front());
   return nodes;
 }
 
 }  // namespace
 
-RankNodes nodes_of_rank(const Machine& machine, const Affinity& affinity, const RankPlace& place,
-                        const std::vector<int>& nics) {
+RankNodes nodes_of_rank(const Machine& machine, const Affinity& affinity,
+                        const RankLocation& location, const std::vector<int>& nics) {
   RankNodes result;
-  result.accelerators.assign(place.accelerators.size(), kNone);
+  result.accelerators.assign(location.accelerators.size(), kNone);
   result.nics.assign(nics.size(), kNone);
   if (machine.numa_nodes.size() < 2) return result;
-  const Chooser chooser(machine, place);
+  const Chooser chooser(machine, location);
   for (size_t i = 0; i < nics.size(); ++i) result.nics[i] = chooser.number(chooser.of_nic(nics[i]));
-  const Nodes first = nodes_of_first_nics(chooser, affinity, place, nics);
+  const Nodes first = nodes_of_first_nics(chooser, affinity, location, nics);
   result.staging = chooser.number(first);
-  for (size_t i = 0; i < place.accelerators.size(); ++i) {
-    const Nodes nodes = chooser.of_accelerator(place.accelerators[i]);
+  for (size_t i = 0; i < location.accelerators.size(); ++i) {
+    const Nodes nodes = chooser.of_accelerator(location.accelerators[i]);
     result.accelerators[i] = nodes.empty() ? result.staging : chooser.number(nodes);
   }
   const Nodes own = chooser.of_rank();

@@ -18,7 +18,7 @@ namespace hetcomm::topology {
 
 // The selected nodes, by the kernel's numbers. kNone: any node.
 struct RankNodes {
-  std::vector<int> accelerators;  // for staging memory of each of RankPlace::accelerators
+  std::vector<int> accelerators;  // for staging memory of each of RankLocation::accelerators
   std::vector<int> nics;          // for buffers of each of the rank's NICs
   int staging = kNone;            // for staging memory of a device of unknown location
   int inside = kNone;             // for memory that other ranks of the host fill for this rank
@@ -30,7 +30,7 @@ struct RankNodes {
 
 // Selects the nodes. |nics| is the result of nics_of_rank(). On a machine with fewer than two
 // nodes, every node in the result is kNone.
-RankNodes nodes_of_rank(const Machine& machine, const Affinity& affinity, const RankPlace& place,
-                        const std::vector<int>& nics);
+RankNodes nodes_of_rank(const Machine& machine, const Affinity& affinity,
+                        const RankLocation& location, const std::vector<int>& nics);
 
 }  // namespace hetcomm::topology

@@ -35,7 +35,7 @@ Result<Machine> read_live_machine(const std::string& sys) {
   return machine;
 }
 
-bool is_live_host_plain(const std::string& sys) { return !has_places(sys); }
+bool is_live_host_plain(const std::string& sys) { return !has_locations(sys); }
 
 std::optional<Machine> read_live_nic(const std::string& sys) {
   std::optional<Machine> machine = read_only_nic(sys, list_interfaces());

@@ -333,8 +333,8 @@ class NicReader {
   void add_function(const std::optional<PciAddress>& address, std::vector<int>& functions) const {
     const int function = address ? machine_.find_pci(*address) : kNone;
     if (function == kNone) return;
-    const auto place = std::lower_bound(functions.begin(), functions.end(), function);
-    if (place == functions.end() || *place != function) functions.insert(place, function);
+    const auto at = std::lower_bound(functions.begin(), functions.end(), function);
+    if (at == functions.end() || *at != function) functions.insert(at, function);
   }
 
   void add_rdma(const std::string& device) {
@@ -503,7 +503,7 @@ void read_nics(const std::string& sys, const std::vector<Interface>& interfaces,
   NicReader(sys, interfaces, machine).run();
 }
 
-bool has_places(const std::string& sys) {
+bool has_locations(const std::string& sys) {
   if (!list(fs::path(sys) / "class/infiniband").empty()) return true;
   const std::string nodes = read_line(fs::path(sys) / "devices/system/node/online");
   return !nodes.empty() && nodes != "0";
@@ -511,7 +511,7 @@ bool has_places(const std::string& sys) {
 
 std::optional<Machine> read_only_nic(const std::string& sys,
                                      const std::vector<Interface>& interfaces) {
-  if (has_places(sys)) return std::nullopt;
+  if (has_locations(sys)) return std::nullopt;
   const fs::path net = fs::path(sys) / "class/net";
   std::vector<Interface> running;
   for (const Interface& interface : interfaces) {

@@ -37,12 +37,12 @@ void read_nics(const std::string& sys, const std::vector<Interface>& interfaces,
 
 // Returns whether the host has RDMA devices or several NUMA nodes. Otherwise the placement of
 // memory and threads within the host cannot matter.
-bool has_places(const std::string& sys);
+bool has_locations(const std::string& sys);
 
 // Reads the machine for a rank without accelerators and without a choice: the only NIC that is up,
 // if there is one, and the objects above it in the PCIe tree. Reads fewer files than
-// read_pci_tree(). Returns nothing if has_places() is true, if several interfaces are running, if a
-// NIC or an interface with addresses is down, or if the running one is stacked over others.
+// read_pci_tree(). Returns nothing if has_locations() is true, if several interfaces are running,
+// if a NIC or an interface with addresses is down, or if the running one is stacked over others.
 std::optional<Machine> read_only_nic(const std::string& sys,
                                      const std::vector<Interface>& interfaces);
 

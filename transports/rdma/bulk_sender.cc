@@ -78,15 +78,15 @@ bool BulkSender::put_at_once(Bulk& bulk, const Key& key) {
       !can_post(key.kind, !is_inline)) {
     return false;
   }
-  const std::byte* place =
+  const std::byte* bytes =
       is_inline ? single_piece(local.extents, local.offset, local.length) : nullptr;
-  const bool slot = place == nullptr;
+  const bool slot = bytes == nullptr;
   if (slot && is_inline && pair_.free_slots() <= kReservedSlots) return false;
   if (slot) {
     gather(local.extents, local.offset, {pair_.slot(), local.length});
-    place = pair_.slot();
+    bytes = pair_.slot();
   }
-  const ibv_sge piece{.addr = reinterpret_cast<uint64_t>(place),
+  const ibv_sge piece{.addr = reinterpret_cast<uint64_t>(bytes),
                       .length = static_cast<uint32_t>(local.length),
                       .lkey = pair_.slot_key()};
   post(queue_.push_posted(bulk, key), local.length, is_inline ? kInline : 0, {&piece, 1}, slot);
@@ -149,16 +149,16 @@ size_t BulkSender::add_fragment_head(const Transfer& transfer) {
 }
 
 void BulkSender::post_copied(Transfer& transfer, uint64_t length) {
-  std::byte* const place = pair_.slot();
+  std::byte* const bytes = pair_.slot();
   const ExtentView& local = transfer.bulk->local;
   const size_t head = add_fragment_head(transfer);
   unsigned flags = 0;
   if (!transfer.get) {
-    gather(local.extents, local.offset + transfer.begun, {place + head, length});
+    gather(local.extents, local.offset + transfer.begun, {bytes + head, length});
     if (head + length <= pair_.max_inline()) flags = kInline;
   }
   transfer.cursor.advance(local.extents, length);
-  const ibv_sge piece{.addr = reinterpret_cast<uint64_t>(place),
+  const ibv_sge piece{.addr = reinterpret_cast<uint64_t>(bytes),
                       .length = static_cast<uint32_t>(head + length),
                       .lkey = pair_.slot_key()};
   post(transfer, length, flags, {&piece, 1}, true);

@@ -29,11 +29,11 @@ Result<Registered> register_device_memory(const Verbs& verbs, ibv_pd* pd, Device
   const DeviceTable& table = *device.table;
   Registered made;
   if (way == DeviceWay::kPlain) {
-    void* place = nullptr;
+    void* registrable = nullptr;
     HETCOMM_RETURN_IF_ERROR(device_refuses(
-        device, table.registrable_address(device.instance, address, offset, length, &place),
+        device, table.registrable_address(device.instance, address, offset, length, &registrable),
         "naming an address"));
-    made = {verbs.reg_mr(pd, place, length, access), reinterpret_cast<uint64_t>(place)};
+    made = {verbs.reg_mr(pd, registrable, length, access), reinterpret_cast<uint64_t>(registrable)};
     if (made.mr == nullptr) return status_from_errno(errno, "ibv_reg_mr");
     return made;
   }

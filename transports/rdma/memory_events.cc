@@ -94,20 +94,20 @@ struct Taker {
   std::thread thread;
 };
 
-// Holds the process-wide object. A forked child creates another Place, since the lock in its copy
+// Holds the process-wide object. A forked child creates another Holder, since the lock in its copy
 // may be held by a thread that does not exist in the child.
-struct Place {
+struct Holder {
   const pid_t process = getpid();
-  Place* const before;
+  Holder* const before;
   std::mutex mutex;
   std::weak_ptr<MemoryEvents> events;
 };
 
-Place& place() {
-  static std::atomic<Place*> current{nullptr};
-  Place* at = current.load(std::memory_order_acquire);
+Holder& holder() {
+  static std::atomic<Holder*> current{nullptr};
+  Holder* at = current.load(std::memory_order_acquire);
   if (at != nullptr && at->process == getpid()) return *at;
-  auto* fresh = new Place{.before = at, .mutex = {}, .events = {}};
+  auto* fresh = new Holder{.before = at, .mutex = {}, .events = {}};
   if (current.compare_exchange_strong(at, fresh, std::memory_order_acq_rel)) return *fresh;
   delete fresh;
   return *at;
@@ -116,7 +116,7 @@ Place& place() {
 }  // namespace
 
 Result<std::shared_ptr<MemoryEvents>> MemoryEvents::get() {
-  Place& here = place();
+  Holder& here = holder();
   const std::lock_guard lock(here.mutex);
   if (std::shared_ptr<MemoryEvents> events = here.events.lock()) return events;
   Result<std::shared_ptr<MemoryEvents>> made = create();

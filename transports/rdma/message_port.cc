@@ -7,9 +7,9 @@ namespace hetcomm::rdma {
 bool MessagePort::pay_credits() {
   std::array<std::byte, kCreditsHeadBytes> head;
   const bool is_inline = pair_.max_inline() >= head.size();
-  std::byte* const place = is_inline ? head.data() : pair_.slot();
-  encode_credits(place, credits_.take_owed());
-  return post(place, head.size(), is_inline);
+  std::byte* const bytes = is_inline ? head.data() : pair_.slot();
+  encode_credits(bytes, credits_.take_owed());
+  return post(bytes, head.size(), is_inline);
 }
 
 std::optional<Head> MessagePort::receive(const std::byte* bytes, size_t size, const char** error) {

@@ -45,10 +45,10 @@ class MessagePort {
     const size_t head = encode_head(small.data(), credits_.take_owed(), header, last_sent_);
     const uint64_t size = head + payload.length;
     const bool is_inline = size <= pair_.max_inline();
-    std::byte* const place = is_inline ? small.data() : pair_.slot();
-    if (!is_inline) std::memcpy(place, small.data(), head);
-    gather(payload.extents, payload.offset, {place + head, payload.length});
-    return post(place, size, is_inline);
+    std::byte* const bytes = is_inline ? small.data() : pair_.slot();
+    if (!is_inline) std::memcpy(bytes, small.data(), head);
+    gather(payload.extents, payload.offset, {bytes + head, payload.length});
+    return post(bytes, size, is_inline);
   }
   // Returns whether a message that only pays back credits is due and there is room() for its
   // request.
@@ -64,10 +64,10 @@ class MessagePort {
   const MessageHeader& last_received() const { return last_received_; }
 
  private:
-  [[gnu::always_inline]] bool post(std::byte* place, size_t size, bool is_inline) {
+  [[gnu::always_inline]] bool post(std::byte* bytes, size_t size, bool is_inline) {
     const WorkRequest work{.opcode = IBV_WR_SEND,
                            .flags = is_inline ? unsigned{IBV_SEND_INLINE} : 0u};
-    const ibv_sge piece{.addr = reinterpret_cast<uint64_t>(place),
+    const ibv_sge piece{.addr = reinterpret_cast<uint64_t>(bytes),
                         .length = static_cast<uint32_t>(size),
                         .lkey = pair_.slot_key()};
     credits_.spend();

@@ -41,7 +41,7 @@ Status PendingConnections::open(bool use_cm, const Cm* cm) {
       *this);
   if (!listener.ok()) return listener.status();
   listener_ = std::move(listener).value();
-  contact_.place = listener_->place();
+  contact_.host = listener_->host();
   return {};
 }
 
@@ -101,7 +101,7 @@ Result<PendingConnections::Way> PendingConnections::way_to(ConstByteSpan bytes) 
                               gid_kind_name(nic.gids.front().kind), nic.name(),
                               gid_kind_name(decoded->gids.front().kind), decoded->nic));
   }
-  Result<std::vector<Address>> usable = usable_addresses(contact_.place, decoded->place);
+  Result<std::vector<Address>> usable = usable_addresses(contact_.host, decoded->host);
   if (!usable.ok()) return usable.status().annotate("rdma");
   way.addresses = std::move(usable).value();
   return way;

@@ -171,9 +171,9 @@ bool QueuePair::post_chain() {
   if (device_.verbs().post_send(qp_, chain_.data(), &bad) == 0) return true;
   // Requests that were not posted cause no completion.
   for (size_t i = count; i > 0; --i) {
-    const size_t place = --posted_ % kSendDepth;
-    if (records_[place].signalled) --signalled_;
-    if (records_[place].slot) --slots_taken_;
+    const size_t index = --posted_ % kSendDepth;
+    if (records_[index].signalled) --signalled_;
+    if (records_[index].slot) --slots_taken_;
     if (&chain_[i - 1] == bad) break;
   }
   refused_ = true;

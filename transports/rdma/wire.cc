@@ -55,7 +55,7 @@ GidBytes read_gid(ByteReader& reader) {
 std::vector<std::byte> encode_contact(const Contact& contact) {
   ByteWriter writer;
   writer.write(kDescriptorVersion);
-  contact.place.encode(writer);
+  contact.host.encode(writer);
   writer.write(static_cast<uint8_t>(contact.ethernet ? 1 : 2));
   writer.write(static_cast<uint8_t>(contact.by_cm ? 2 : 1));
   const size_t gids = std::min(contact.gids.size(), kMaxGids);
@@ -73,9 +73,9 @@ Result<Contact> decode_contact(ConstByteSpan bytes) {
   ByteReader reader(bytes);
   if (reader.read<uint8_t>() != kDescriptorVersion) return malformed;
   Contact contact;
-  std::optional<ListeningPlace> place = ListeningPlace::decode(reader);
-  if (!place) return malformed;
-  contact.place = std::move(*place);
+  std::optional<ListeningHost> host = ListeningHost::decode(reader);
+  if (!host) return malformed;
+  contact.host = std::move(*host);
   const uint8_t link = reader.read<uint8_t>();
   const uint8_t way = reader.read<uint8_t>();
   const uint8_t gids = reader.read<uint8_t>();

@@ -12,7 +12,7 @@
 #include "src/base/span.h"
 #include "src/base/status.h"
 #include "src/net/address.h"
-#include "src/net/listening_place.h"
+#include "src/net/listening_host.h"
 #include "transports/rdma/nic.h"
 #include "transports/transport.h"
 
@@ -24,7 +24,7 @@ inline constexpr size_t kMaxGids = 8;
 
 // The contact describes how to reach a process.
 struct Contact {
-  ListeningPlace place;  // where the TCP listener listens
+  ListeningHost host;  // where the TCP listener listens
   bool ethernet = true;
   bool by_cm = false;     // true: establishes connections by rdma_cm
   std::vector<Gid> gids;  // best first; without indices

@@ -21,7 +21,7 @@ constexpr size_t kIsPut = 1;
 class Walker {
  public:
   Walker(Extents extents, uint64_t offset) : extents_(extents), within_(offset) { skip(); }
-  std::byte* place() const { return static_cast<std::byte*>(extents_[index_].iov_base) + within_; }
+  std::byte* at() const { return static_cast<std::byte*>(extents_[index_].iov_base) + within_; }
   uint64_t left_here() const { return extents_[index_].iov_len - within_; }
   void advance(uint64_t length) {
     within_ += length;
@@ -45,7 +45,7 @@ void copy(Extents to, uint64_t to_offset, Extents from, uint64_t from_offset, ui
   Walker source(from, from_offset);
   while (length > 0) {
     const uint64_t piece = std::min({length, target.left_here(), source.left_here()});
-    std::memmove(target.place(), source.place(), piece);
+    std::memmove(target.at(), source.at(), piece);
     target.advance(piece);
     source.advance(piece);
     length -= piece;

@@ -23,38 +23,38 @@ void* remote_pointer(uint64_t address) {
 }
 
 // The position of a get in the peer's memory: a list index, and the bytes to skip in that piece.
-struct RemotePlace {
+struct RemotePosition {
   uint64_t index;
   uint64_t skip;
 };
-RemotePlace load_place(const Bulk& bulk) {
+RemotePosition load_position(const Bulk& bulk) {
   return {bulk.scratch[3] >> 48, bulk.scratch[3] & kMaxSourceBytes};
 }
-void store_place(Bulk& bulk, const RemotePlace& place) {
-  bulk.scratch[3] = place.index << 48 | place.skip;
+void store_position(Bulk& bulk, const RemotePosition& position) {
+  bulk.scratch[3] = position.index << 48 | position.skip;
 }
 
-// Fetches a window of the peer's list into |pieces|, and moves |place| past the pieces that lie
-// entirely before it. Returns the number of pieces, cut so that they begin at |place|; 0 at the end
-// of the list; or a negative errno.
-int64_t fetch_pieces(pid_t pid, const SourceKey& source, RemotePlace& place,
+// Fetches a window of the peer's list into |pieces|, and moves |position| past the pieces that lie
+// entirely before it. Returns the number of pieces, cut so that they begin at |position|; 0 at the
+// end of the list; or a negative errno.
+int64_t fetch_pieces(pid_t pid, const SourceKey& source, RemotePosition& position,
                      std::array<iovec, kWindow>& pieces) {
-  while (place.index < source.extents) {
-    const uint64_t count = std::min<uint64_t>(kWindow, source.extents - place.index);
+  while (position.index < source.extents) {
+    const uint64_t count = std::min<uint64_t>(kWindow, source.extents - position.index);
     const iovec into{pieces.data(), count * sizeof(iovec)};
-    const iovec from{remote_pointer(source.address + place.index * sizeof(iovec)), into.iov_len};
+    const iovec from{remote_pointer(source.address + position.index * sizeof(iovec)), into.iov_len};
     const ssize_t got = process_vm_readv(pid, &into, 1, &from, 1, 0);
     if (got < 0) return -errno;
     if (static_cast<size_t>(got) != into.iov_len) return -EFAULT;
     uint64_t first = 0;
-    for (; first < count && place.skip >= pieces[first].iov_len; ++first) {
-      place.skip -= pieces[first].iov_len;
+    for (; first < count && position.skip >= pieces[first].iov_len; ++first) {
+      position.skip -= pieces[first].iov_len;
     }
-    place.index += first;
+    position.index += first;
     if (first == count) continue;
     std::copy(pieces.begin() + first, pieces.begin() + count, pieces.begin());
-    pieces[0].iov_base = static_cast<std::byte*>(pieces[0].iov_base) + place.skip;
-    pieces[0].iov_len -= place.skip;
+    pieces[0].iov_base = static_cast<std::byte*>(pieces[0].iov_base) + position.skip;
+    pieces[0].iov_len -= position.skip;
     return static_cast<int64_t>(count - first);
   }
   return 0;
@@ -79,7 +79,7 @@ void begin_read(Bulk& bulk) {
   ExtentCursor cursor;
   cursor.seek(bulk.local.extents, bulk.local.offset);
   store_cursor(bulk, cursor);
-  store_place(bulk, {0, bulk.remote_offset});
+  store_position(bulk, {0, bulk.remote_offset});
 }
 
 uint64_t left_to_read(const Bulk& bulk) {
@@ -96,13 +96,13 @@ int64_t read_fragment(pid_t pid, const SourceKey& source, Bulk& bulk, uint64_t m
     local[local_count] = ahead.next(bulk.local.extents, most - planned);
     planned += local[local_count].iov_len;
   }
-  RemotePlace place = load_place(bulk);
+  RemotePosition position = load_position(bulk);
   std::array<iovec, kWindow> remote;
   int64_t remote_count = 1;
   if (source.extents == 0) {
-    remote[0] = {remote_pointer(source.address + place.skip), most};
+    remote[0] = {remote_pointer(source.address + position.skip), most};
   } else {
-    remote_count = fetch_pieces(pid, source, place, remote);
+    remote_count = fetch_pieces(pid, source, position, remote);
     if (remote_count < 0) return remote_count;
     if (remote_count == 0) return -EFAULT;
   }
@@ -112,8 +112,8 @@ int64_t read_fragment(pid_t pid, const SourceKey& source, Bulk& bulk, uint64_t m
   if (got == 0) return -EFAULT;
   cursor.seek(bulk.local.extents, cursor.position + static_cast<uint64_t>(got));
   store_cursor(bulk, cursor);
-  place.skip += static_cast<uint64_t>(got);
-  store_place(bulk, place);
+  position.skip += static_cast<uint64_t>(got);
+  store_position(bulk, position);
   return got;
 }
 

@@ -61,14 +61,14 @@ Status TcpTransport::listen() {
   if (!listener.ok()) return listener.status();
   listener_ = std::move(listener).value();
   if (nic != nullptr) {
-    for (const Address& each : listener_->place().addresses) {
+    for (const Address& each : listener_->host().addresses) {
       if (!each.is_loopback()) local_end_.addresses.push_back(each.with_port(0));
     }
     if (nic->shares_subnet) local_end_.device = nic->interface;
   }
   for (size_t i = 0; i < listener_->interfaces().size(); ++i) {
     environment_.log.info("tcp: listening on {} ({}, which {})",
-                          listener_->place().addresses[i].to_string(), listener_->interfaces()[i],
+                          listener_->host().addresses[i].to_string(), listener_->interfaces()[i],
                           environment_.config.text(variable::kInterface).empty()
                               ? "is up; HETCOMM_INTERFACE names none"
                               : "HETCOMM_INTERFACE names");
@@ -86,14 +86,14 @@ void TcpTransport::set_socket_buffers(int fd) const {
 
 // --- making connections ----------------------------------------------------------------------
 
-std::vector<std::byte> TcpTransport::contact() const { return encode_contact(listener_->place()); }
+std::vector<std::byte> TcpTransport::contact() const { return encode_contact(listener_->host()); }
 
 Status TcpTransport::start() { return listener_->open(environment_.credentials).annotate("tcp"); }
 
 Result<std::vector<Address>> TcpTransport::reachable(ConstByteSpan contact) const {
-  Result<ListeningPlace> decoded = decode_contact(contact);
+  Result<ListeningHost> decoded = decode_contact(contact);
   if (!decoded.ok()) return decoded.status();
-  Result<std::vector<Address>> usable = usable_addresses(listener_->place(), *decoded);
+  Result<std::vector<Address>> usable = usable_addresses(listener_->host(), *decoded);
   if (!usable.ok()) return usable.status().annotate("tcp");
   return usable;
 }

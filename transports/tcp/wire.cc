@@ -123,21 +123,21 @@ std::optional<StreamsNote> decode_streams(const std::byte* head) {
   return StreamsNote{.kind = static_cast<StreamsNote::Kind>(kind), .count = count};
 }
 
-std::vector<std::byte> encode_contact(const ListeningPlace& place) {
+std::vector<std::byte> encode_contact(const ListeningHost& host) {
   ByteWriter writer;
   writer.write(kDescriptorVersion);
-  place.encode(writer);
+  host.encode(writer);
   return writer.take();
 }
 
-Result<ListeningPlace> decode_contact(ConstByteSpan bytes) {
+Result<ListeningHost> decode_contact(ConstByteSpan bytes) {
   ByteReader reader(bytes);
   const bool known = reader.read<uint8_t>() == kDescriptorVersion;
-  std::optional<ListeningPlace> place = ListeningPlace::decode(reader);
-  if (!known || !place || !reader.finished()) {
+  std::optional<ListeningHost> host = ListeningHost::decode(reader);
+  if (!known || !host || !reader.finished()) {
     return Status(Code::kInvalidArgument, "malformed tcp contact");
   }
-  return std::move(*place);
+  return std::move(*host);
 }
 
 std::vector<std::byte> encode_stream_name(const StreamName& name) {

@@ -18,7 +18,7 @@
 
 #include "src/base/span.h"
 #include "src/base/status.h"
-#include "src/net/listening_place.h"
+#include "src/net/listening_host.h"
 #include "transports/transport.h"
 
 namespace hetcomm::tcp {
@@ -72,8 +72,8 @@ std::optional<PutTarget> decode_put(const std::byte* head);
 std::optional<StreamsNote> decode_streams(const std::byte* head);
 
 // The contact describes where a process listens.
-std::vector<std::byte> encode_contact(const ListeningPlace& place);
-Result<ListeningPlace> decode_contact(ConstByteSpan bytes);
+std::vector<std::byte> encode_contact(const ListeningHost& host);
+Result<ListeningHost> decode_contact(ConstByteSpan bytes);
 
 // Identifies the streams that belong to the same connection.
 using ConnectionId = std::array<std::byte, 16>;

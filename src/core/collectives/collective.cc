@@ -90,9 +90,9 @@ void Collective::load() {
   }
   bool room = !receive.is_staged() || receive.make_room(data().staging);
   if (send.is_staged()) {
-    std::byte* const place = receive.is_staged() && room ? task_.place_in_result() : nullptr;
-    if (place != nullptr) {
-      send.share_room(place);
+    std::byte* const shared = receive.is_staged() && room ? task_.room_in_result() : nullptr;
+    if (shared != nullptr) {
+      send.share_room(shared);
     } else {
       room = room && send.make_room(data().staging);
     }
@@ -306,7 +306,7 @@ void Collective::make_steps(uint64_t segment, Steps* steps) {
 // Returns scratch memory that copy engines access at full speed if a device may sum its contents.
 std::byte* Collective::take_scratch(size_t slot, uint64_t bytes) {
   Scratch& own = scratch_[slot];
-  const BufferPiece sent = task_.send_place(0);
+  const BufferPiece sent = task_.send_piece(0);
   if (reduces(task_.problem().kind) && sent.memory != nullptr &&
       owner_->job().sums().serves(sent.memory->device_index())) {
     own.pinned = data().staging.stand_in(bytes, {sent});

@@ -116,9 +116,9 @@ void Collectives::end(const Status& why) {
   }
 }
 
-void Collectives::note_unexpected_part(int job_rank, uint64_t tag) {
+void Collectives::note_unexpected_message(int job_rank, uint64_t tag) {
   const auto found = by_mark_.find(Team::mark_of(tag));
-  if (found != by_mark_.end()) found->second->note_unexpected_part(job_rank, tag);
+  if (found != by_mark_.end()) found->second->note_unexpected_message(job_rank, tag);
 }
 
 void Collectives::peer_lost(int job_rank) {

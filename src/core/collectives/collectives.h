@@ -47,7 +47,7 @@ class Collectives {
   void end(const Status& why) HETCOMM_UNDER_BATON;
   // See JobMember.
   void peer_calls(int job_rank, ConstByteSpan note) HETCOMM_UNDER_BATON;
-  void note_unexpected_part(int job_rank, uint64_t tag) HETCOMM_UNDER_BATON;
+  void note_unexpected_message(int job_rank, uint64_t tag) HETCOMM_UNDER_BATON;
   void peer_lost(int job_rank) HETCOMM_UNDER_BATON;
 
   // Teams use the functions below.

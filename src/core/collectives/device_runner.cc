@@ -28,7 +28,7 @@ bool others_read_inputs(const Problem& problem) {
   }
 }
 
-bool is_same_place(const BufferPiece& one, const BufferPiece& other) {
+bool is_same_piece(const BufferPiece& one, const BufferPiece& other) {
   return one.memory == other.memory && one.offset == other.offset;
 }
 
@@ -74,7 +74,7 @@ void DeviceRunner::start(Task& task, TaskCopies& copies) {
   // If the result has a stand-in, this rank's block must be copied into it, since the whole
   // stand-in is stored.
   own_block_stays_ = !task.receive().is_staged() &&
-                     is_same_place(task.send().place(sent), task.receive().place(received));
+                     is_same_piece(task.send().piece_of(sent), task.receive().piece_of(received));
   chunks_ = layout_.chunks_for(layout_.longest());
   filled_ = published_ = summed_ = drained_ = consumed_ = 0;
   memory_ = nullptr;
@@ -142,7 +142,7 @@ void DeviceRunner::fill_block(const Side& side, uint32_t block, uint64_t bytes, 
                               uint64_t at) {
   const uint64_t length = layout_.length_of(bytes, chunk);
   if (length == 0) return;
-  side.append_part(block, layout_.offset(chunk), length, own_bytes(chunk) + at,
+  side.append_range(block, layout_.offset(chunk), length, own_bytes(chunk) + at,
                    StreamDirection::kToHost, &copies_->slots().rows());
 }
 
@@ -150,7 +150,7 @@ void DeviceRunner::drain_block(uint32_t block, uint64_t bytes, uint64_t chunk, u
                                uint64_t at) {
   const uint64_t length = layout_.length_of(bytes, chunk);
   if (length == 0) return;
-  task_->receive().append_part(block, layout_.offset(chunk), length, input_of(writer, chunk) + at,
+  task_->receive().append_range(block, layout_.offset(chunk), length, input_of(writer, chunk) + at,
                                StreamDirection::kFromHost, &copies_->slots().rows());
 }
 
@@ -224,7 +224,7 @@ void DeviceRunner::drain(uint64_t chunk) {
         const uint64_t begin = layout_.share_begin(length, rank);
         const uint64_t end = layout_.share_begin(length, rank + 1);
         if (begin == end) continue;
-        task_->receive().append_part(0, layout_.offset(chunk) + begin, end - begin,
+        task_->receive().append_range(0, layout_.offset(chunk) + begin, end - begin,
                                      input_of(rank, chunk) + begin, StreamDirection::kFromHost,
                                      &copies_->slots().rows());
       }

@@ -100,8 +100,8 @@ std::vector<BufferPiece> Side::pieces() const {
   return many_.empty() ? std::vector<BufferPiece>{one_} : many_;
 }
 
-BufferPiece Side::device_place(uint32_t block) const {
-  return on_device(many_.empty() ? one_ : many_[block]) ? place(block) : BufferPiece{};
+BufferPiece Side::device_piece(uint32_t block) const {
+  return on_device(many_.empty() ? one_ : many_[block]) ? piece_of(block) : BufferPiece{};
 }
 
 uint64_t Side::longest_block() const {
@@ -125,9 +125,9 @@ void Side::add_rows(const BufferPiece& piece, uint64_t at, uint64_t bytes, std::
   }
 }
 
-void Side::append_part(uint32_t block, uint64_t offset, uint64_t bytes, std::byte* host,
+void Side::append_range(uint32_t block, uint64_t offset, uint64_t bytes, std::byte* host,
                        StreamDirection direction, std::vector<StagedRows>* rows) const {
-  BufferPiece piece = place(block);
+  BufferPiece piece = piece_of(block);
   if (host_ != nullptr) piece = {nullptr, reinterpret_cast<uint64_t>(address(block)), piece.length};
   add_rows(piece, offset, bytes, host, direction, rows);
 }

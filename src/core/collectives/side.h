@@ -64,7 +64,7 @@ class Side {
                    std::vector<StagedRows>* rows) const;
   // Copies |bytes| of a block, starting at |offset|, to or from |host|. Appends the copies that
   // devices must make; there is room for them.
-  void append_part(uint32_t block, uint64_t offset, uint64_t bytes, std::byte* host,
+  void append_range(uint32_t block, uint64_t offset, uint64_t bytes, std::byte* host,
                    StreamDirection direction, std::vector<StagedRows>* rows) const;
   // Replaces the data to send by a copy whose elements are multiplied by |factor|. Returns false if
   // out of memory.
@@ -72,16 +72,16 @@ class Side {
              double factor) HETCOMM_UNDER_BATON;
 
   // Returns the location of a block.
-  BufferPiece place(uint32_t block) const {
+  BufferPiece piece_of(uint32_t block) const {
     if (!many_.empty()) return many_[block];
     return {one_.memory, one_.offset + block * stride_, one_.length};
   }
   // Returns the location of a block on a device; the memory is null if the block is not on a
   // device.
-  BufferPiece device_place(uint32_t block) const;
+  BufferPiece device_piece(uint32_t block) const;
   std::byte* address(uint32_t block) const {
     if (host_ != nullptr) return host_ + (many_.empty() ? block * stride_ : starts_[block]);
-    return host_address(place(block));
+    return host_address(piece_of(block));
   }
 
  private:

@@ -54,7 +54,7 @@ bool StepSums::describe(const Task& task, const Steps& steps, const Step& step,
     if (range.length == 0) return;
     SumOperand operand{.host = addresses.of(range)};
     const BufferPiece piece =
-        range.buffer == BufferKind::kSend ? task.send_place(range.block) : BufferPiece{};
+        range.buffer == BufferKind::kSend ? task.send_piece(range.block) : BufferPiece{};
     if (piece.memory != nullptr && own == nullptr) {
       own = piece.memory;
       operand = {.memory = piece.memory, .offset = piece.offset + range.offset};

@@ -255,7 +255,7 @@ reduce::Reduction Task::reduction() const {
           .factor = call_.factor};
 }
 
-std::byte* Task::place_in_result() const {
+std::byte* Task::room_in_result() const {
   if (send_.is_buffer_of(receive_)) return receive_.address(0);
   if (!send_.is_near(receive_)) return nullptr;
   switch (problem_.kind) {

@@ -69,11 +69,11 @@ class Task {
   std::byte* send_address(uint32_t block) const { return send_.address(block); }
   // Returns the location of a block to send on a device; the memory is null if it is not on a
   // device.
-  BufferPiece send_place(uint32_t block) const { return send_.device_place(block); }
+  BufferPiece send_piece(uint32_t block) const { return send_.device_piece(block); }
   std::byte* receive_address(uint32_t block) const { return receive_.address(block); }
   // Returns where the data to send may be placed within the stand-in for the result, as in an
   // in-place operation; null: nowhere. Both are staged.
-  std::byte* place_in_result() const;
+  std::byte* room_in_result() const;
 
  private:
   Code set_up_list(int32_t rank, int32_t size, const Arguments& arguments, std::string* text);

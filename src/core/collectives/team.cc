@@ -252,11 +252,11 @@ void Team::remember(Collective& collective) {
       peer_refuses(early.peer, early.note);
     }
   }
-  if (!parts_.early.empty()) [[unlikely]] {
-    // Messages that are still early return to |parts_.early| and reuse its memory.
-    parts_.early.swap(parts_.seen);
-    for (const UnexpectedPart& part : parts_.seen) look_at(part);
-    parts_.seen.clear();
+  if (!unexpected_.early.empty()) [[unlikely]] {
+    // Messages that are still early return to |unexpected_.early| and reuse its memory.
+    unexpected_.early.swap(unexpected_.seen);
+    for (const UnexpectedMessage& message : unexpected_.seen) look_at(message);
+    unexpected_.seen.clear();
   }
   if (early_.empty()) [[likely]]
     return;
@@ -371,7 +371,7 @@ void Team::tell(Collective& collective, uint64_t now_ns) {
 // Examines the tag of a message that no operation waits for: it shows whether its sender has made
 // the same calls. If not, the sender reports how the calls differ, once it knows what was called
 // here.
-void Team::note_unexpected_part(int job_rank, uint64_t tag) {
+void Team::note_unexpected_message(int job_rank, uint64_t tag) {
   if (!checks_ || (tag & kAgreementBit) != 0) return;
   if (mark_of(tag) != mark()) return;
   const auto at = std::find(ranks_.begin(), ranks_.end(), job_rank);
@@ -380,7 +380,7 @@ void Team::note_unexpected_part(int job_rank, uint64_t tag) {
   // The tag has the low 16 bits of the operation number. They identify it if it is near a known
   // number. Either rank may be far ahead of the other in calls, but the messages of one rank have
   // similar numbers, and none is for an operation that is over here.
-  uint64_t& newest = parts_.newest[peer];
+  uint64_t& newest = unexpected_.newest[peer];
   const uint64_t near = std::max(newest, oldest_under_way());
   const auto ahead = static_cast<int16_t>(static_cast<uint16_t>((tag >> kSequenceShift) - near));
   int64_t sequence = static_cast<int64_t>(near) + ahead;
@@ -398,18 +398,18 @@ uint64_t Team::oldest_under_way() const {
   return oldest;
 }
 
-void Team::look_at(const UnexpectedPart& part) {
-  if (part.sequence > sequence_) {
-    if (parts_.early.size() < kRemembered) parts_.early.push_back(part);
+void Team::look_at(const UnexpectedMessage& message) {
+  if (message.sequence > sequence_) {
+    if (unexpected_.early.size() < kRemembered) unexpected_.early.push_back(message);
     return;
   }
-  const Remembered& own = remembered_[part.sequence % kRemembered];
+  const Remembered& own = remembered_[message.sequence % kRemembered];
   constexpr uint64_t kCallMask = uint64_t{0xffff} << kCallShift;
-  if (own.sequence != part.sequence ||
-      (this->tag(part.sequence, own.history) & kCallMask) == (part.tag & kCallMask)) {
+  if (own.sequence != message.sequence ||
+      (this->tag(message.sequence, own.history) & kCallMask) == (message.tag & kCallMask)) {
     return;
   }
-  dispute(part.peer, own);
+  dispute(message.peer, own);
 }
 
 // Records that |peer| does not make |own|, or has made other calls before it.

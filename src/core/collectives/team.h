@@ -81,7 +81,7 @@ class Team final : public JobTask {
   std::vector<int> missing_in_arena() const HETCOMM_UNDER_BATON;
   // Returns the ranks of the communicator that the agreement waits for.
   std::vector<int> missing_in_agreement() const HETCOMM_UNDER_BATON;
-  void note_unexpected_part(int job_rank, uint64_t tag) HETCOMM_UNDER_BATON;
+  void note_unexpected_message(int job_rank, uint64_t tag) HETCOMM_UNDER_BATON;
   void peer_says(int job_rank, const CallNote& note) HETCOMM_UNDER_BATON;
   // Refuses, for the reason |why|, the next call that the other ranks make or have made. The other
   // ranks are told, and their calls fail. If all ranks refuse, no call fails.
@@ -114,14 +114,14 @@ class Team final : public JobTask {
     CallNote note;
   };
   // A message that no operation was waiting for.
-  struct UnexpectedPart {
+  struct UnexpectedMessage {
     uint32_t peer;
     uint64_t sequence;
     uint64_t tag;
   };
-  struct UnexpectedParts {
-    std::vector<UnexpectedPart> early;              // arrived before the call was made here
-    std::vector<UnexpectedPart> seen;               // memory for remember(); empty between calls
+  struct UnexpectedMessages {
+    std::vector<UnexpectedMessage> early;              // arrived before the call was made here
+    std::vector<UnexpectedMessage> seen;               // memory for remember(); empty between calls
     std::unordered_map<uint32_t, uint64_t> newest;  // the highest operation number, by rank index
   };
 
@@ -143,7 +143,7 @@ class Team final : public JobTask {
   void tell_own(uint32_t peer, const Remembered& own) const HETCOMM_UNDER_BATON;
   void tell(Collective& collective, uint64_t now_ns) HETCOMM_UNDER_BATON;
   uint64_t oldest_under_way() const HETCOMM_UNDER_BATON;
-  void look_at(const UnexpectedPart& part) HETCOMM_UNDER_BATON;
+  void look_at(const UnexpectedMessage& message) HETCOMM_UNDER_BATON;
   void dispute(uint32_t peer, const Remembered& own) HETCOMM_UNDER_BATON;
   void end_disputes(uint64_t now_ns) HETCOMM_UNDER_BATON;
   std::string text_of(const Dispute& dispute) const HETCOMM_UNDER_BATON;
@@ -174,7 +174,7 @@ class Team final : public JobTask {
   std::array<Remembered, kRemembered> remembered_;
   uint64_t history_ = 0;           // Task::history() of the latest operation
   std::vector<Dispute> disputes_;  // oldest first
-  UnexpectedParts parts_;
+  UnexpectedMessages unexpected_;
   std::vector<std::pair<uint32_t, CallNote>> early_;  // notes of calls not yet made here
   uint32_t refusals_ = 0;                             // refusals of the next call by this rank
   std::vector<EarlyRefusal> early_refusals_;          // refusals of calls not yet made here

@@ -63,14 +63,14 @@ Result<std::unique_ptr<Job>> make_job(Context& context, Bootstrap& bootstrap,
                                       const JobOptions& options,
                                       std::optional<std::vector<topology::PciAddress>>* learned) {
   liveness::ControlThread* control = nullptr;
-  const HostPlaces* places = &context.plain_places();
+  const HostResources* resources = &context.plain_resources();
   Status nics_failure;
   std::vector<topology::PciAddress> hidden;
   if (bootstrap.size() > 1) {
     hidden = context.hidden_devices();
-    // The places are found first: they determine where the control thread runs.
-    Result<const HostPlaces*> found = context.host_places(bootstrap.stays_on_host());
-    if (found.ok()) places = found.value();
+    // The resources are found first: they determine where the control thread runs.
+    Result<const HostResources*> found = context.host_resources(bootstrap.stays_on_host());
+    if (found.ok()) resources = found.value();
     nics_failure = found.status();
     Result<liveness::ControlThread*> thread = context.control_thread();
     if (!thread.ok()) return thread.status();
@@ -78,8 +78,8 @@ Result<std::unique_ptr<Job>> make_job(Context& context, Bootstrap& bootstrap,
   }
   const JobEnvironment environment{context.engine(), context.devices(),  context.config(),
                                    context.log(),    context.overlaps(), context.factories(),
-                                   control,          places->memory,     places->nics,
-                                   nics_failure,     places->links,      std::move(hidden)};
+                                   control,          resources->memory,  resources->nics,
+                                   nics_failure,     resources->links,   std::move(hidden)};
   return Job::create(environment, bootstrap, options, learned);
 }
 
@@ -150,8 +150,8 @@ void Communicator::peer_calls(int job_rank, ConstByteSpan note) {
   collectives_->peer_calls(job_rank, note);
 }
 
-void Communicator::note_unexpected_part(int job_rank, uint64_t tag) {
-  collectives_->note_unexpected_part(job_rank, tag);
+void Communicator::note_unexpected_message(int job_rank, uint64_t tag) {
+  collectives_->note_unexpected_message(job_rank, tag);
 }
 
 void Communicator::peer_lost(int job_rank) { collectives_->peer_lost(job_rank); }

@@ -106,7 +106,7 @@ class Communicator final : public JobMember {
   void drop_remote(RemoteMemory& remote) override { memories_.drop_remote(remote); }
   void end_collectives(const Status& why) override HETCOMM_UNDER_BATON;
   void peer_calls(int job_rank, ConstByteSpan note) override HETCOMM_UNDER_BATON;
-  void note_unexpected_part(int job_rank, uint64_t tag) override HETCOMM_UNDER_BATON;
+  void note_unexpected_message(int job_rank, uint64_t tag) override HETCOMM_UNDER_BATON;
   void peer_lost(int job_rank) override HETCOMM_UNDER_BATON;
 
  private:

@@ -100,7 +100,7 @@ Status Context::start(const std::vector<Device>& devices, bool thread) {
   return name_processors();
 }
 
-// Includes device |index| in the choice of NICs and places. Returns false if its location is
+// Includes device |index| in the choice of NICs and NUMA nodes. Returns false if its location is
 // unknown.
 bool Context::place_device(size_t index) {
   const Device& device = devices_.device(index);
@@ -121,7 +121,7 @@ bool Context::place_device(size_t index) {
 }
 
 // Notifies the existing jobs of the location of device |index|, which was added. Throws nothing,
-// since the device has already been accepted: if out of memory, jobs keep their places.
+// since the device has already been accepted: if out of memory, jobs keep their resources.
 void Context::tell_jobs(size_t index) {
   try {
     place_in_jobs(index);
@@ -133,11 +133,11 @@ void Context::tell_jobs(size_t index) {
 void Context::place_in_jobs(size_t index) {
   const std::vector<std::shared_ptr<Job>> known = jobs();
   if (!place_device(index) || known.empty()) return;
-  Result<const HostPlaces*> places = host_places(false);
-  if (!places.ok()) return;  // jobs keep their places
+  Result<const HostResources*> resources = host_resources(false);
+  if (!resources.ok()) return;  // jobs keep their resources
   for (const std::shared_ptr<Job>& job : known) {
     const Engine::Baton baton(engine_);
-    job->meet_device(index, **places);
+    job->meet_device(index, **resources);
   }
 }
 
@@ -164,7 +164,7 @@ Status Context::apply_nic_rules() {
   return config_.derive(variable::kInterface, fmt::format("{}", fmt::join(interfaces, ",")));
 }
 
-Result<const HostPlaces*> Context::host_places(bool stays_on_host) {
+Result<const HostResources*> Context::host_resources(bool stays_on_host) {
   if (stays_on_host && !topology_.matters_within_host()) return &plain_;
   const std::lock_guard<std::mutex> lock(chosen_mutex_);
   if (!is_chosen_) {
@@ -216,11 +216,11 @@ Status Context::choose_nics() {
     return {};
   }
   const topology::Machine& machine = (*view)->machine;
-  const topology::RankPlace place{
+  const topology::RankLocation location{
       .accelerators = (*view)->own_accelerators,
       .numa_nodes = topology::numa_nodes_of_processors(machine, inherited_)};
-  const std::vector<int> chosen =
-      topology::nics_of_rank(machine, (*view)->affinity, place, config_.number(variable::kRails));
+  const std::vector<int> chosen = topology::nics_of_rank(machine, (*view)->affinity, location,
+                                                         config_.number(variable::kRails));
   for (const topology::Nic& nic : machine.nics) {
     if (nic.kind != topology::NicKind::kBridge && nic.state == topology::NicState::kDown) {
       log_->info("NIC {} is not used: it is down", nic.name());
@@ -240,8 +240,8 @@ Status Context::choose_nics() {
          .port = {
              .mbit_per_s = nic.mbit_per_s, .subnets = telling_subnets(nic), .fabric = nic.fabric}});
   }
-  if (!place.accelerators.empty()) share_out_nics(**view, place, chosen);
-  choose_places(**view, place, chosen);
+  if (!location.accelerators.empty()) share_out_nics(**view, location, chosen);
+  choose_nodes(**view, location, chosen);
   describe_links(**view, chosen);
   return {};
 }
@@ -269,11 +269,11 @@ void Context::describe_links(const topology::HostView& view, const std::vector<i
   chosen_.back().links = topology::host_links(view.machine, devices, others);
 }
 
-// Decides the places of memory and threads on a host with several NUMA nodes.
-void Context::choose_places(const topology::HostView& view, const topology::RankPlace& place,
-                            const std::vector<int>& nics) {
+// Decides the NUMA nodes of memory and threads on a host with several NUMA nodes.
+void Context::choose_nodes(const topology::HostView& view, const topology::RankLocation& location,
+                           const std::vector<int>& nics) {
   const topology::RankNodes nodes =
-      topology::nodes_of_rank(view.machine, view.affinity, place, nics);
+      topology::nodes_of_rank(view.machine, view.affinity, location, nics);
   for (size_t i = 0; i < chosen_.back().nics.size(); ++i)
     chosen_.back().nics[i].name.numa_node = usable_node(nodes.nics[i]);
   chosen_.back().memory.inside = usable_node(nodes.inside);
@@ -348,7 +348,7 @@ void Context::place_threads(ProcessorSet wanted, std::string_view why) {
 
 // Assigns the rank's NICs to devices. The host's memory uses the NICs of the NUMA node on which
 // this process runs. A device without a NIC of its own, or at an unknown location, uses all.
-void Context::share_out_nics(const topology::HostView& view, const topology::RankPlace& place,
+void Context::share_out_nics(const topology::HostView& view, const topology::RankLocation& location,
                              const std::vector<int>& chosen) {
   const auto take = [&](size_t device, const topology::NicOrder& order) {
     if (device >= RankNic::kMaxDevices) return;
@@ -360,10 +360,10 @@ void Context::share_out_nics(const topology::HostView& view, const topology::Ran
     for (const size_t index : taken) chosen_.back().nics[index].devices |= bit;
   };
   for (size_t i = 0; i < placed_devices_.size(); ++i) {
-    const auto accelerator = static_cast<size_t>(place.accelerators[i]);
+    const auto accelerator = static_cast<size_t>(location.accelerators[i]);
     take(placed_devices_[i], view.affinity.accelerators[accelerator]);
     if (placed_devices_[i] >= RankNic::kMaxDevices) continue;
-    const topology::Place at = place_of(view.machine.accelerators[accelerator]);
+    const topology::Location at = location_of(view.machine.accelerators[accelerator]);
     if (at.function == topology::kNone) continue;
     for (size_t nic = 0; nic < chosen.size(); ++nic) {
       const auto index = static_cast<size_t>(chosen[nic]);
@@ -374,8 +374,8 @@ void Context::share_out_nics(const topology::HostView& view, const topology::Ran
       }
     }
   }
-  if (place.numa_nodes.size() == 1) {
-    take(0, view.affinity.numa_nodes[static_cast<size_t>(place.numa_nodes.front())]);
+  if (location.numa_nodes.size() == 1) {
+    take(0, view.affinity.numa_nodes[static_cast<size_t>(location.numa_nodes.front())]);
   }
 }
 

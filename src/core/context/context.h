@@ -68,18 +68,18 @@ class Context final : private Sweeper, private CopyWarden {
 
   // The machine and its NICs, read on first use. [any-thread]
   topology::HostTopology& topology() { return topology_; }
-  // Returns the places that a job uses. NICs and places are chosen on first use, and again after
-  // learn_devices() or a new device. No NIC is named if the choice has no effect, as is usual in a
-  // job that |stays_on_host|. Fails if the user has named a topology that cannot be used.
+  // Returns the resources that a job uses. NICs and NUMA nodes are chosen on first use, and again
+  // after learn_devices() or a new device. No NIC is named if the choice has no effect, as is usual
+  // in a job that |stays_on_host|. Fails if the user has named a topology that cannot be used.
   // [any-thread]
-  Result<const HostPlaces*> host_places(bool stays_on_host);
+  Result<const HostResources*> host_resources(bool stays_on_host);
   // Returns the devices on this host that other ranks of the host cannot see. [any-thread]
   std::vector<topology::PciAddress> hidden_devices() { return topology_.hidden_devices(); }
-  // Records that ranks of this host have devices at |addresses|. host_places() counts them from now
-  // on. [any-thread]
+  // Records that ranks of this host have devices at |addresses|. host_resources() counts them from
+  // now on. [any-thread]
   void learn_devices(const std::vector<topology::PciAddress>& addresses);
-  // Returns the places for a job of this rank only.
-  const HostPlaces& plain_places() const { return plain_; }
+  // Returns the resources for a job of this rank only.
+  const HostResources& plain_resources() const { return plain_; }
   // Returns the NICs of |view|, which belongs to this context, in the order in which |device|'s
   // data uses them. A device of unknown location is treated as memory of this process's NUMA node.
   // [any-thread]
@@ -106,10 +106,10 @@ class Context final : private Sweeper, private CopyWarden {
   void tell_jobs(size_t index);
   Status apply_nic_rules();
   Status choose_nics();
-  void share_out_nics(const topology::HostView& view, const topology::RankPlace& place,
+  void share_out_nics(const topology::HostView& view, const topology::RankLocation& location,
                       const std::vector<int>& chosen);
-  void choose_places(const topology::HostView& view, const topology::RankPlace& place,
-                     const std::vector<int>& nics);
+  void choose_nodes(const topology::HostView& view, const topology::RankLocation& location,
+                    const std::vector<int>& nics);
   void describe_links(const topology::HostView& view, const std::vector<int>& chosen);
   int usable_node(int node);
   bool threads_follow_nics() const;
@@ -144,12 +144,12 @@ class Context final : private Sweeper, private CopyWarden {
   std::vector<std::weak_ptr<Job>> jobs_;  // under |job_mutex_|
   std::mutex control_mutex_;
   std::unique_ptr<liveness::ControlThread> control_thread_;  // under |control_mutex_|
-  HostPlaces plain_;                                         // has no NIC and no NUMA node
+  HostResources plain_;                                      // has no NIC and no NUMA node
   std::mutex chosen_mutex_;
   // Under |chosen_mutex_|:
   bool is_chosen_ = false;
   Status chosen_failure_;
-  std::deque<HostPlaces> chosen_;       // the last one is current; jobs may use the others
+  std::deque<HostResources> chosen_;    // the last one is current; jobs may use the others
   std::vector<int> refused_nodes_;      // NUMA nodes on which the kernel provides no memory
   std::vector<size_t> placed_devices_;  // indices of the devices that |topology_| knows
   ProcessorSet inherited_;              // processors of the thread that created the context

@@ -35,33 +35,33 @@ void DeviceKinds::add(const Device& device, size_t index) {
 }
 
 // Queries the devices of one kind. A device without locate() forms its own kind.
-Code DeviceKinds::ask(const Kind& kind, size_t count, const void* address, Place* out_place,
+Code DeviceKinds::ask(const Kind& kind, size_t count, const void* address, Found* out_found,
                       size_t* out_failed) {
-  hetcomm_device_place_t place{};
+  hetcomm_device_place_t found{};
   const auto status = static_cast<Code>(
       kind.table->locate != nullptr
-          ? kind.table->locate(kind.instances.data(), count, address, &place)
-          : kind.table->find(kind.instances[0], address, &place.base, &place.size));
-  const bool names_one = status != Code::kOk || place.device < count;
+          ? kind.table->locate(kind.instances.data(), count, address, &found)
+          : kind.table->find(kind.instances[0], address, &found.base, &found.size));
+  const bool names_one = status != Code::kOk || found.device < count;
   if (status == Code::kOk && names_one) {
-    *out_place = {.device = kind.numbers[place.device],
-                  .base = place.base,
-                  .size = place.size,
-                  .allocation_id = place.allocation_id};
+    *out_found = {.device = kind.numbers[found.device],
+                  .base = found.base,
+                  .size = found.size,
+                  .allocation_id = found.allocation_id};
   } else {
     *out_failed = kind.numbers[0];
   }
   return names_one ? status : Code::kDeviceLost;
 }
 
-Code DeviceKinds::find(const void* address, Place* out_place, size_t* out_failed) const {
+Code DeviceKinds::find(const void* address, Found* out_found, size_t* out_failed) const {
   const size_t count = count_.load(std::memory_order_acquire);
   Code failure = Code::kNotFound;
   size_t failed = 0;
   for (size_t i = 0; i < count; ++i) {
     const Kind& kind = *kinds_[i];
     const Code code =
-        ask(kind, kind.count.load(std::memory_order_acquire), address, out_place, out_failed);
+        ask(kind, kind.count.load(std::memory_order_acquire), address, out_found, out_failed);
     if (code == Code::kOk) return code;
     if (code == Code::kNotFound || failure != Code::kNotFound) continue;
     failure = code;

@@ -17,7 +17,7 @@ class DeviceKinds {
   static constexpr size_t kMaxDevices = 256;
 
   // The allocation that contains an address, with the number of its device in the context.
-  struct Place {
+  struct Found {
     size_t device = 0;
     void* base = nullptr;
     uint64_t size = 0;
@@ -37,7 +37,7 @@ class DeviceKinds {
   // memory the CPU may not touch. kNotFound: there is none, and no device has failed. With any
   // other error, a device has failed or its memory was freed, and |*out_failed| is the number of
   // that device or of another one of its kind. [any-thread]
-  Code find(const void* address, Place* out_place, size_t* out_failed) const;
+  Code find(const void* address, Found* out_found, size_t* out_failed) const;
   // Returns whether |address|, for which find() has returned kNotFound, names a vendor object of
   // device |*out_device| and no host memory. [any-thread]
   bool is_object(const void* address, size_t* out_device) const;
@@ -50,7 +50,7 @@ class DeviceKinds {
     std::array<uint16_t, kMaxDevices> numbers;
     std::atomic<size_t> count{0};
   };
-  static Code ask(const Kind& kind, size_t count, const void* address, Place* out_place,
+  static Code ask(const Kind& kind, size_t count, const void* address, Found* out_found,
                   size_t* out_failed);
 
   std::array<std::unique_ptr<Kind>, kMaxDevices> kinds_;

@@ -226,10 +226,10 @@ void DeviceSet::note_memory(size_t index, const void* address, uint64_t size) {
 // device may be handles, and host memory can lie next to them.
 Code DeviceSet::ask_devices(uint64_t address) const {
   if (address > highest_forbidden_.load(std::memory_order_relaxed)) return Code::kOk;
-  DeviceKinds::Place place;
+  DeviceKinds::Found found;
   size_t failed = 0;
   const Code code =
-      kinds_.find(reinterpret_cast<const void*>(static_cast<uintptr_t>(address)), &place, &failed);
+      kinds_.find(reinterpret_cast<const void*>(static_cast<uintptr_t>(address)), &found, &failed);
   if (code == Code::kOk) return Code::kInvalidArgument;
   return code == Code::kNotFound || code == Code::kStaleHandle ? Code::kOk : code;
 }

@@ -18,24 +18,24 @@ uint64_t StandIns::rounded(uint64_t size) {
   return size > UINT64_MAX - step ? size : (size + step - 1) / step * step;
 }
 
-StandIns::Memory StandIns::take(uint64_t size, const Place& place) {
+StandIns::Memory StandIns::take(uint64_t size, const BlockKind& kind) {
   Memory memory;
   make_room(kept_, made_ + 1 - kept_.size());  // so that give() allocates nothing
   if (!stranded_.empty()) [[unlikely]]
     take_back_stranded();
   const uint64_t bytes = rounded(size);
-  const Place pageable{.node = place.node, .allocator = place.allocator, .pins = false};
+  const BlockKind pageable{.node = kind.node, .allocator = kind.allocator, .pins = false};
   Block* const block = &memory.block_;
-  if (!take_kept(bytes, place, block) &&
+  if (!take_kept(bytes, kind, block) &&
       !(devices_.calls().has_holds() && take_kept(bytes, pageable, block))) {
-    const bool made = make(bytes, place, block);
-    const bool could_not_pin = made && block->place.pins && !block->bytes.is_pinned();
+    const bool made = make(bytes, kind, block);
+    const bool could_not_pin = made && block->kind.pins && !block->bytes.is_pinned();
     if ((!made || could_not_pin) && !kept_.empty()) {
       // Kept blocks may be using up the memory.
       if (made) --made_;
       trim(0);
       *block = {};
-      if (!make(bytes, place, block)) return memory;
+      if (!make(bytes, kind, block)) return memory;
     } else if (!made) {
       return memory;
     }
@@ -45,10 +45,10 @@ StandIns::Memory StandIns::take(uint64_t size, const Place& place) {
   return memory;
 }
 
-bool StandIns::take_kept(uint64_t size, const Place& place, Block* block) {
+bool StandIns::take_kept(uint64_t size, const BlockKind& kind, Block* block) {
   auto best = kept_.end();
   for (auto each = kept_.begin(); each != kept_.end(); ++each) {
-    if (each->size < size || each->size / 2 > size || each->place != place) continue;
+    if (each->size < size || each->size / 2 > size || each->kind != kind) continue;
     if (best == kept_.end() || each->size < best->size) best = each;
   }
   if (best == kept_.end()) return false;
@@ -58,10 +58,10 @@ bool StandIns::take_kept(uint64_t size, const Place& place, Block* block) {
   return true;
 }
 
-bool StandIns::make(uint64_t size, const Place& place, Block* block) {
-  block->place = place;
-  if (!block->bytes.allocate_unless_held(devices_, place.allocator, size, place.node,
-                                         &block->place.pins)) {
+bool StandIns::make(uint64_t size, const BlockKind& kind, Block* block) {
+  block->kind = kind;
+  if (!block->bytes.allocate_unless_held(devices_, kind.allocator, size, kind.node,
+                                         &block->kind.pins)) {
     return false;
   }
   block->size = size;
@@ -93,7 +93,7 @@ void StandIns::give(Block block) {
 void StandIns::trim(uint64_t most) {
   const bool unpins = !devices_.calls().has_holds();
   for (auto each = kept_.begin(); each != kept_.end() && kept_bytes_ > most;) {
-    if (each->place.pins && !unpins) {
+    if (each->kind.pins && !unpins) {
       ++each;
       continue;
     }

@@ -18,18 +18,18 @@ class StandIns {
  public:
   // The kind of a block: its NUMA node, the device that allocates it if one does, and whether
   // devices pin it.
-  struct Place {
+  struct BlockKind {
     int node = kAnyNumaNode;
     const Device* allocator = nullptr;
     bool pins = false;
-    bool operator==(const Place&) const = default;
+    bool operator==(const BlockKind&) const = default;
   };
 
  private:
   struct Block {
     PinnedMemory bytes;
     uint64_t size = 0;
-    Place place;
+    BlockKind kind;
   };
 
  public:
@@ -67,12 +67,12 @@ class StandIns {
   StandIns& operator=(const StandIns&) = delete;
 
   // Returns |size| bytes; empty if out of memory. May throw std::bad_alloc.
-  Memory take(uint64_t size, const Place& place) HETCOMM_UNDER_BATON;
+  Memory take(uint64_t size, const BlockKind& kind) HETCOMM_UNDER_BATON;
 
  private:
   static uint64_t rounded(uint64_t size);
-  bool take_kept(uint64_t size, const Place& place, Block* block) HETCOMM_UNDER_BATON;
-  bool make(uint64_t size, const Place& place, Block* block) HETCOMM_UNDER_BATON;
+  bool take_kept(uint64_t size, const BlockKind& kind, Block* block) HETCOMM_UNDER_BATON;
+  bool make(uint64_t size, const BlockKind& kind, Block* block) HETCOMM_UNDER_BATON;
   void give(Block block) HETCOMM_UNDER_BATON;
   void take_back_stranded() HETCOMM_UNDER_BATON;
   void trim(uint64_t most) HETCOMM_UNDER_BATON;

@@ -38,19 +38,19 @@ StreamHold::~StreamHold() {
   stream_.drop_use();
 }
 
-StreamPlace::StreamPlace(StreamPlace&& other) noexcept
+StreamMark::StreamMark(StreamMark&& other) noexcept
     : stream(other.stream),
       number(other.number),
       event(std::exchange(other.event, nullptr)),
       hold(std::exchange(other.hold, nullptr)) {}
 
-void StreamPlace::forget_event() {
+void StreamMark::forget_event() {
   if (event == nullptr) return;
   stream->devices_.calls().release_event(stream->device(), std::exchange(event, nullptr), stream);
   stream->drop_use();
 }
 
-void StreamPlace::abandon() {
+void StreamMark::abandon() {
   if (event == nullptr) return;
   stream->devices_.abandoned().add(
       {.device = &stream->device(), .event = std::exchange(event, nullptr), .host = {}});
@@ -135,20 +135,20 @@ Status UserStream::failed(hetcomm_status_t status) const {
                                 : failure_text(device(), status)));
 }
 
-Result<StreamPlace> UserStream::record() {
+Result<StreamMark> UserStream::record() {
   HETCOMM_RETURN_IF_ERROR(devices_.check(index_));
-  StreamPlace place;
-  place.stream = this;
+  StreamMark mark;
+  mark.stream = this;
   const std::lock_guard lock(recording_);
   const hetcomm_status_t status =
-      device().table->user_stream_record(device().instance, opened_.user_stream, &place.event);
+      device().table->user_stream_record(device().instance, opened_.user_stream, &mark.event);
   if (status != HETCOMM_OK) return failed(status);
-  place.number = ++records_;
+  mark.number = ++records_;
   add_use();
-  return place;
+  return mark;
 }
 
-Status UserStream::hold(StreamPlace* place) {
+Status UserStream::hold(StreamMark* mark) {
   if (!opened_.held) return {};
   const DeviceTable& table = *device().table;
   void* hold = nullptr;
@@ -160,8 +160,8 @@ Status UserStream::hold(StreamPlace* place) {
     devices_.calls().add_hold();
   }
   add_use();
-  place->hold = new (std::nothrow) StreamHold(*this, hold);
-  if (place->hold != nullptr) return {};
+  mark->hold = new (std::nothrow) StreamHold(*this, hold);
+  if (mark->hold != nullptr) return {};
   StreamHold(*this, hold);  // ends the hold
   return Status(Code::kOutOfMemory);
 }

@@ -3,7 +3,7 @@
 //   post --> record(): puts an event after the earlier work --> hold(): later work waits
 //        --> the event completes --> the operations start and end --> the hold ends
 //
-// If operations wait for several streams, places in all streams are recorded before the first
+// If operations wait for several streams, marks in all streams are recorded before the first
 // stream is held back. Otherwise two threads could each wait for a stream that the other holds.
 //
 // The library copies nothing in a user's stream.
@@ -44,24 +44,24 @@ class StreamHold {
   uint32_t operations_ = 0;
 };
 
-// A place in a user's stream, between earlier work and work that waits for operations. It counts as
+// A mark in a user's stream, between earlier work and work that waits for operations. It counts as
 // a use of the stream.
-struct StreamPlace {
-  StreamPlace() = default;
-  StreamPlace(StreamPlace&& other) noexcept;
-  StreamPlace& operator=(StreamPlace&&) = delete;
-  ~StreamPlace() {
+struct StreamMark {
+  StreamMark() = default;
+  StreamMark(StreamMark&& other) noexcept;
+  StreamMark& operator=(StreamMark&&) = delete;
+  ~StreamMark() {
     delete hold;
     forget_event();
   }
   void forget_event();
-  // Abandons the place: its device was abandoned and may never reach it. Calls that could wait for
+  // Abandons the mark: its device was abandoned and may never reach it. Calls that could wait for
   // that are deferred.
   void abandon();
 
   UserStream* stream = nullptr;
-  uint64_t number = 0;         // the stream reaches places in ascending order of numbers
-  void* event = nullptr;       // completes when the stream has reached this place
+  uint64_t number = 0;         // the stream reaches marks in ascending order of numbers
+  void* event = nullptr;       // completes when the stream has reached this mark
   StreamHold* hold = nullptr;  // owned until operations share it; null: the stream is not held
 };
 
@@ -94,10 +94,10 @@ class UserStream {
   void* native() const { return opened_.native; }
   // Returns whether the stream waits for the operations that name it.
   bool is_held() const { return opened_.held; }
-  // Records a place at the end of the stream, without holding anything back. [any-thread]
-  Result<StreamPlace> record();
+  // Records a mark at the end of the stream, without holding anything back. [any-thread]
+  Result<StreamMark> record();
   // Holds back later work in the stream, if the stream is_held(). [any-thread]
-  Status hold(StreamPlace* place);
+  Status hold(StreamMark* mark);
 
   // Count the operations that name the stream, including prepared ones. [any-thread]
   void add_use() { uses_.fetch_add(1, std::memory_order_relaxed); }
@@ -106,7 +106,7 @@ class UserStream {
 
  private:
   friend class StreamHold;
-  friend struct StreamPlace;
+  friend struct StreamMark;
   Status failed(hetcomm_status_t status) const;
 
   DeviceSet& devices_;

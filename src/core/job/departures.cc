@@ -13,16 +13,16 @@ namespace hetcomm {
 
 Result<std::unique_ptr<Departure>> Departure::make(std::span<UserStream* const> streams) {
   auto departure = std::make_unique<Departure>();
-  departure->places_.reserve(streams.size());
+  departure->marks_.reserve(streams.size());
   for (UserStream* const stream : streams) {
-    Result<StreamPlace> place = stream->record();
-    if (!place.ok()) return place.status();
-    departure->places_.push_back(std::move(place).value());
+    Result<StreamMark> mark = stream->record();
+    if (!mark.ok()) return mark.status();
+    departure->marks_.push_back(std::move(mark).value());
   }
-  for (StreamPlace& place : departure->places_) {
-    HETCOMM_RETURN_IF_ERROR(place.stream->hold(&place));
+  for (StreamMark& mark : departure->marks_) {
+    HETCOMM_RETURN_IF_ERROR(mark.stream->hold(&mark));
   }
-  departure->places_left_ = departure->places_.size();
+  departure->marks_left_ = departure->marks_.size();
   return departure;
 }
 
@@ -31,17 +31,17 @@ void Departure::join(Operation& operation) {
   operation.phase = OperationPhase::kBehind;
   departure_seat(operation) = {this, operations_.size() - 1};
   if (!operation.options.on_stream) return;
-  const auto place = std::find_if(places_.begin(), places_.end(), [&](const StreamPlace& each) {
+  const auto mark = std::find_if(marks_.begin(), marks_.end(), [&](const StreamMark& each) {
     return each.stream == operation.order.stream;
   });
-  operation.order.hold = place->hold;
-  if (place->hold != nullptr) place->hold->add_operation();
+  operation.order.hold = mark->hold;
+  if (mark->hold != nullptr) mark->hold->add_operation();
 }
 
 void Departure::close() {
-  for (StreamPlace& place : places_) {
-    if (place.hold != nullptr && !place.hold->has_operations()) delete place.hold;
-    place.hold = nullptr;
+  for (StreamMark& mark : marks_) {
+    if (mark.hold != nullptr && !mark.hold->has_operations()) delete mark.hold;
+    mark.hold = nullptr;
   }
 }
 
@@ -55,16 +55,16 @@ Departures::Line& Departures::line_of(UserStream& stream) {
 // Returns whether |departure| is the first one in each of its orders.
 bool Departures::is_first(const Departure& departure) const {
   return std::all_of(departure.orders_.begin(), departure.orders_.end(),
-                     [&](const Departure::OrderPlace& place) HETCOMM_UNDER_BATON {
-                       return orders_.at(place.order).departures.front() == &departure;
+                     [&](const Departure::OrderPosition& position) HETCOMM_UNDER_BATON {
+                       return orders_.at(position.order).departures.front() == &departure;
                      });
 }
 
 // Inserts |waiting| by its position in the stream. Threads that post at the same time may add their
-// places in another order.
+// marks in another order.
 void Departures::line_up(Line& line, const Waiting& waiting) {
   auto after = line.waiting.end();
-  while (after != line.waiting.begin() && std::prev(after)->place->number > waiting.place->number) {
+  while (after != line.waiting.begin() && std::prev(after)->mark->number > waiting.mark->number) {
     --after;
   }
   if (after == line.waiting.begin()) line.ends_sleep = false;
@@ -76,7 +76,7 @@ Departure& Departures::add(std::unique_ptr<Departure> departure, std::vector<con
   try {
     own.orders_.reserve(orders.size());
     all_.push_back(nullptr);
-    for (StreamPlace& place : own.places_) line_up(line_of(*place.stream), {&own, &place});
+    for (StreamMark& mark : own.marks_) line_up(line_of(*mark.stream), {&own, &mark});
     for (const void* const order : orders) {
       std::list<Departure*>& line = orders_[order].departures;
       own.orders_.push_back({order, line.insert(line.end(), &own)});
@@ -115,24 +115,24 @@ void Departures::leave(Operation& operation) {
            each->composite->order() == order;
   };
   if (std::any_of(departure.operations_.begin(), departure.operations_.end(), keeps)) return;
-  const auto place =
+  const auto position =
       std::find_if(departure.orders_.begin(), departure.orders_.end(),
-                   [order](const Departure::OrderPlace& each) { return each.order == order; });
-  if (place == departure.orders_.end()) return;
-  leave_order(*place);
-  departure.orders_.erase(place);
+                   [order](const Departure::OrderPosition& each) { return each.order == order; });
+  if (position == departure.orders_.end()) return;
+  leave_order(*position);
+  departure.orders_.erase(position);
   // The departure may be first in each of its remaining orders.
-  for (const Departure::OrderPlace& each : departure.orders_) mark_changed(each.order);
-  if (departure.orders_.empty() && departure.places_left_ == 0) {
+  for (const Departure::OrderPosition& each : departure.orders_) mark_changed(each.order);
+  if (departure.orders_.empty() && departure.marks_left_ == 0) {
     departure.is_released_ = true;
     departure.next_released_ = std::exchange(released_, &departure);
   }
 }
 
 // Allocates no memory.
-void Departures::leave_order(const Departure::OrderPlace& place) {
-  orders_.at(place.order).departures.erase(place.at);
-  mark_changed(place.order);
+void Departures::leave_order(const Departure::OrderPosition& position) {
+  orders_.at(position.order).departures.erase(position.at);
+  mark_changed(position.order);
 }
 
 void Departures::mark_changed(const void* key) {
@@ -142,7 +142,7 @@ void Departures::mark_changed(const void* key) {
 }
 
 void Departures::leave_orders(Departure& departure) {
-  for (const Departure::OrderPlace& place : departure.orders_) leave_order(place);
+  for (const Departure::OrderPosition& position : departure.orders_) leave_order(position);
   departure.orders_.clear();
 }
 
@@ -166,19 +166,19 @@ int Departures::progress() {
   return moved;
 }
 
-// Counts the places of |line| that its stream has reached, and lets departures depart that are now
+// Counts the marks of |line| that its stream has reached, and lets departures depart that are now
 // ready.
 int Departures::advance(Line& line) {
   const Device& device = line.stream->device();
   int moved = 0;
   while (!line.waiting.empty()) {
-    const auto [departure, place] = line.waiting.front();
-    const hetcomm_status_t status = device.table->event_query(device.instance, place->event);
+    const auto [departure, mark] = line.waiting.front();
+    const hetcomm_status_t status = device.table->event_query(device.instance, mark->event);
     if (status == HETCOMM_PENDING) break;
     line.waiting.pop_front();
     line.ends_sleep = false;
-    place->forget_event();
-    --departure->places_left_;
+    mark->forget_event();
+    --departure->marks_left_;
     ++moved;
     if (status != HETCOMM_OK) fail(*departure, device, status);
     depart_if_ready(*departure);
@@ -209,10 +209,10 @@ void Departures::on_abandoned(size_t index) {
     if (line.stream->device_index() != index) continue;
     line.ends_sleep = false;
     while (!line.waiting.empty()) {
-      const auto [departure, place] = line.waiting.front();
+      const auto [departure, mark] = line.waiting.front();
       line.waiting.pop_front();
-      place->abandon();
-      --departure->places_left_;
+      mark->abandon();
+      --departure->marks_left_;
       end_operations(*departure, why.code(), why.text());
       depart_if_ready(*departure);
     }
@@ -232,14 +232,14 @@ int Departures::depart_in_order() {
     return 0;
   }
   Departure& first = *order.departures.front();
-  if (first.places_left_ > 0 || !is_first(first)) return 0;
+  if (first.marks_left_ > 0 || !is_first(first)) return 0;
   depart_if_ready(first);
   return 1;
 }
 
 void Departures::depart_if_ready(Departure& departure) {
   // A released departure departs when progress() takes it from |released_|.
-  if (departure.places_left_ > 0 || departure.is_released_ || !is_first(departure)) return;
+  if (departure.marks_left_ > 0 || departure.is_released_ || !is_first(departure)) return;
   leave_orders(departure);
   const std::unique_ptr<Departure> own = std::move(*departure.self_);
   all_.erase(own->self_);
@@ -258,8 +258,8 @@ void Departures::depart(Departure& departure) {
 bool Departures::prepare_sleep() {
   bool all = true;
   for (Line& line : lines_) {
-    const StreamPlace& place = *line.waiting.front().place;
-    all = all && devices_.ends_sleep(line.stream->device(), place.event, &line.ends_sleep);
+    const StreamMark& mark = *line.waiting.front().mark;
+    all = all && devices_.ends_sleep(line.stream->device(), mark.event, &line.ends_sleep);
   }
   return all;
 }

@@ -1,9 +1,9 @@
 // A departure is a group of operations that wait for users' streams and then start together.
 // Departures manages those of a job. Callers hold the baton.
 //
-// A departure has a place in each stream that it waits for: the point that the stream must reach.
+// A departure has a mark in each stream that it waits for: the point that the stream must reach.
 //
-//   add() --> each place waits in the line of its stream --> progress(): all places were reached
+//   add() --> each mark waits in the line of its stream --> progress(): all marks were reached
 //   --> the departure is first in every order of its composite operations
 //   --> the departure departs: its operations start
 //
@@ -11,8 +11,8 @@
 // executions of one redistribution (CompositeOperation::order()). Each of these orders is separate:
 // a departure that waits in one order holds back nothing in another.
 //
-// A stream that is held back for one departure reaches the place of the next one only after the
-// operations of the first have ended. Therefore only the first place in each line is checked.
+// A stream that is held back for one departure reaches the mark of the next one only after the
+// operations of the first have ended. Therefore only the first mark in each line is checked.
 #pragma once
 
 #include <cstddef>
@@ -38,7 +38,7 @@ namespace hetcomm {
 // Operations that start together, once the streams that they name have reached them.
 class Departure {
  public:
-  // Makes a departure that waits for |streams|, which are all different. Records a place in each of
+  // Makes a departure that waits for |streams|, which are all different. Records a mark in each of
   // them. [any-thread]
   static Result<std::unique_ptr<Departure>> make(std::span<UserStream* const> streams);
   // Makes a departure that waits for no stream.
@@ -56,15 +56,15 @@ class Departure {
 
  private:
   friend class Departures;
-  std::vector<StreamPlace> places_;
-  size_t places_left_ = 0;              // number of places not reached yet
+  std::vector<StreamMark> marks_;
+  size_t marks_left_ = 0;               // number of marks not reached yet
   std::vector<Operation*> operations_;  // null: the operation has ended
   // The departure's position in an order of its composite operations.
-  struct OrderPlace {
+  struct OrderPosition {
     const void* order;
     std::list<Departure*>::iterator at;
   };
-  std::vector<OrderPlace> orders_;      // each order once
+  std::vector<OrderPosition> orders_;   // each order once
   Departure* next_released_ = nullptr;  // next in the list Departures::released_
   bool is_released_ = false;            // this is in Departures::released_
   std::list<std::unique_ptr<Departure>>::iterator self_{};  // position in Departures::all_
@@ -133,7 +133,7 @@ class Departures {
   void on_abandoned(size_t index) HETCOMM_UNDER_BATON;
   // Returns whether no departure waits for a stream, and none can depart.
   bool idle() const HETCOMM_UNDER_BATON { return lines_.empty() && !ready(); }
-  // Returns whether a pass has work to do even if no stream has reached another place.
+  // Returns whether a pass has work to do even if no stream has reached another mark.
   bool ready() const HETCOMM_UNDER_BATON { return changed_ != nullptr || released_ != nullptr; }
   int progress() HETCOMM_UNDER_BATON;
   // The next two functions promise what Driven's functions of the same names promise.
@@ -143,13 +143,13 @@ class Departures {
  private:
   struct Waiting {
     Departure* departure;
-    StreamPlace* place;
+    StreamMark* mark;
   };
-  // The places that one stream has not reached, in stream order.
+  // The marks that one stream has not reached, in stream order.
   struct Line {
     UserStream* stream;
     std::deque<Waiting> waiting{};
-    bool ends_sleep = false;  // the device will wake a sleeping thread at the first place
+    bool ends_sleep = false;  // the device will wake a sleeping thread at the first mark
   };
   // The waiting departures with operations of one order, in the order of their calls.
   struct Order {
@@ -167,7 +167,7 @@ class Departures {
                    hetcomm_status_t status) HETCOMM_UNDER_BATON;
   static void end_operations(Departure& departure, Code code,
                              std::string_view why) HETCOMM_UNDER_BATON;
-  void leave_order(const Departure::OrderPlace& place) HETCOMM_UNDER_BATON;
+  void leave_order(const Departure::OrderPosition& position) HETCOMM_UNDER_BATON;
   void mark_changed(const void* key) HETCOMM_UNDER_BATON;
   void take_back(Departure& departure) HETCOMM_UNDER_BATON;
   void leave_orders(Departure& departure) HETCOMM_UNDER_BATON;

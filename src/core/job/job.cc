@@ -220,8 +220,8 @@ Result<Job::Meeting> Job::meet_by_cards(Bootstrap& bootstrap, const std::string&
   }
   HETCOMM_RETURN_IF_ERROR(check_own(meeting.digest, own));
   meeting.addresses =
-      liveness::AddressBook(std::move(meeting.digest.places), std::move(meeting.digest.place_of),
-                            std::move(meeting.digest.ports));
+      liveness::AddressBook(std::move(meeting.digest.addresses),
+                            std::move(meeting.digest.address_of), std::move(meeting.digest.ports));
   meeting.addresses.learn(rank(), own.control);
   meeting.offers.emplace_back(rank(), own.info.offers);
   return meeting;
@@ -501,9 +501,9 @@ void Job::prepare_for_holds() {
 }
 
 // The job keeps its transports and their NICs. The device uses those that are near it.
-void Job::meet_device(size_t index, const HostPlaces& places) {
-  if (index < places.memory.devices.size()) {
-    services_.data.staging.chunks().set_node(index, places.memory.devices[index]);
+void Job::meet_device(size_t index, const HostResources& resources) {
+  if (index < resources.memory.devices.size()) {
+    services_.data.staging.chunks().set_node(index, resources.memory.devices[index]);
   }
   if (index >= RankNic::kMaxDevices) return;
   const uint64_t bit = uint64_t{1} << index;
@@ -512,15 +512,15 @@ void Job::meet_device(size_t index, const HostPlaces& places) {
   for (size_t i = 0; i < transports.size(); ++i) {
     JobTransport& each = *transports[i];
     const auto nic =
-        std::find_if(places.nics.begin(), places.nics.end(), [&](const RankNic& candidate) {
+        std::find_if(resources.nics.begin(), resources.nics.end(), [&](const RankNic& candidate) {
           return !each.nic.empty() &&
                  (candidate.name.interface == each.nic || candidate.name.rdma_port == each.nic);
         });
     if (!each.nic.empty()) {
-      const bool is_near = nic != places.nics.end() && (nic->devices & bit) != 0;
+      const bool is_near = nic != resources.nics.end() && (nic->devices & bit) != 0;
       each.devices = is_near ? each.devices | bit : each.devices & ~bit;
       services_.data.device_access.set_far(
-          i, index, nic != places.nics.end() && (nic->far_devices & bit) != 0);
+          i, index, nic != resources.nics.end() && (nic->far_devices & bit) != 0);
     }
     served.push_back({each.kind, each.devices});
   }

@@ -121,9 +121,9 @@ class Job final : public EngineDriven, private DeviceUser {
   void start_receive(Channel& own, Operation& receive) HETCOMM_UNDER_BATON;
   // Prepares the devices whose users' streams are about to be held back.
   void prepare_for_holds() HETCOMM_UNDER_BATON;
-  // Applies |places| to device |index|, which was added after the job was made. May throw
+  // Applies |resources| to device |index|, which was added after the job was made. May throw
   // std::bad_alloc.
-  void meet_device(size_t index, const HostPlaces& places) HETCOMM_UNDER_BATON;
+  void meet_device(size_t index, const HostResources& resources) HETCOMM_UNDER_BATON;
   // Sends |rank| a message that wakes it, so that it checks everything that it waits for.
   void wake(int rank) HETCOMM_UNDER_BATON;
 

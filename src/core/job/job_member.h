@@ -27,7 +27,7 @@ class JobMember : public MessagingCommunicator {
   // trusted.
   virtual void peer_calls(int job_rank, ConstByteSpan note) HETCOMM_UNDER_BATON = 0;
   // Handles a message of a collective operation for which this rank does not wait, or not yet.
-  virtual void note_unexpected_part(int job_rank, uint64_t tag) HETCOMM_UNDER_BATON = 0;
+  virtual void note_unexpected_message(int job_rank, uint64_t tag) HETCOMM_UNDER_BATON = 0;
   // Handles the loss of |job_rank|. Allocates no memory.
   virtual void peer_lost(int job_rank) HETCOMM_UNDER_BATON = 0;
 
@@ -47,13 +47,13 @@ class QuietTask {
   virtual void note_pause(uint64_t pause_ns) HETCOMM_UNDER_BATON = 0;
 
   // The task's positions in a TaskList, which alone uses them.
-  struct Places {
+  struct ListHook {
     size_t index = 0;
     bool is_ready = false;
     QuietTask* next = nullptr;
     QuietTask* previous = nullptr;
   };
-  Places places;
+  ListHook hook;
 
  protected:
   ~QuietTask() = default;

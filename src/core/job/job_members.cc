@@ -188,9 +188,9 @@ void JobMembers::take_early_notices(JobMember& communicator) {
                   HETCOMM_UNDER_BATON { on_call(call.origin, call.channel, call.note); });
 }
 
-void JobMembers::on_unexpected_part(int rank, const WireHeader& header) {
+void JobMembers::on_unexpected_message(int rank, const WireHeader& header) {
   const auto own = members_.find(channel_of(header));
-  if (own != members_.end()) own->second.communicator->note_unexpected_part(rank, header.tag);
+  if (own != members_.end()) own->second.communicator->note_unexpected_message(rank, header.tag);
 }
 
 void JobMembers::peer_lost(int rank, const Status& why) {

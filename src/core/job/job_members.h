@@ -61,7 +61,7 @@ class JobMembers {
   void on_collectives_failed(int origin, uint32_t channel, const Status& why) HETCOMM_UNDER_BATON;
   void on_call(int origin, uint32_t channel, ConstByteSpan note) HETCOMM_UNDER_BATON;
   // Handles a collective operation's message from |rank| that no receive waits for.
-  void on_unexpected_part(int rank, const WireHeader& header) HETCOMM_UNDER_BATON;
+  void on_unexpected_message(int rank, const WireHeader& header) HETCOMM_UNDER_BATON;
 
  private:
   struct Member {

@@ -25,7 +25,7 @@ struct JobServices {
               .cool_down_ns = environment.config.number(variable::kCoolDown)},
         host_blocks(kMaxKeptBytes, &environment.devices.abandoned()),
         data(environment.engine, environment.log, environment.devices, environment.config,
-             environment.places.devices, environment.overlaps),
+             environment.memory_nodes.devices, environment.overlaps),
         sums(environment.devices, data.staging, sums_mode(environment.config)),
         turns(environment.engine),
         links(turns),

@@ -69,15 +69,15 @@ void OperationEnder::end(Operation& operation, Code code, std::string_view why) 
     return fmt::format("{}: {}{}", describe(operation), why,
                        code == Code::kTimedOut ? awaited_text(operation) : "");
   });
-  const bool has_parts = operation.kind == OperationKind::kCollective;
+  const bool is_collective = operation.kind == OperationKind::kCollective;
   const Code early =  // for an operation that has not begun
-      code == Code::kTimedOut && has_parts ? operation.composite->code_at_deadline() : code;
+      code == Code::kTimedOut && is_collective ? operation.composite->code_at_deadline() : code;
   switch (operation.phase) {
     case OperationPhase::kCollected:
       // The operation's group has not started it. At the deadline of a redistribution, notifies the
       // ranks that wait for it. A collective operation does not count as called, so no rank is
       // notified.
-      if (has_parts && code == Code::kTimedOut && !operation.composite->is_collective_call()) {
+      if (is_collective && code == Code::kTimedOut && !operation.composite->is_collective_call()) {
         operation.composite->withdraw(code, text);
       }
       operation.communicator->operation_begun();
@@ -86,7 +86,7 @@ void OperationEnder::end(Operation& operation, Code code, std::string_view why) 
       break;
     case OperationPhase::kBehind:
       departures_.leave(operation);
-      if (has_parts) operation.composite->withdraw(code, text);
+      if (is_collective) operation.composite->withdraw(code, text);
       completer_.complete(operation, early, std::move(text));
       break;
     case OperationPhase::kPosted: {

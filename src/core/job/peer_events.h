@@ -48,8 +48,8 @@ class PeerEvents final : public PairListener {
   void on_memory_gone(int rank, uint64_t id, Code code) override HETCOMM_UNDER_BATON {
     members_.stream_waits().memory_gone(rank, id, code);
   }
-  void on_unexpected_part(int rank, const WireHeader& header) override HETCOMM_UNDER_BATON {
-    members_.on_unexpected_part(rank, header);
+  void on_unexpected_message(int rank, const WireHeader& header) override HETCOMM_UNDER_BATON {
+    members_.on_unexpected_message(rank, header);
   }
 
  private:

@@ -21,33 +21,33 @@ void TaskList::add(QuietTask& task) {
   if (quiet_.empty()) seen_ns_ = now_ns();
   look_for_pause();  // a pause concerns only the tasks that are already in the list
   quiet_.push_back(&task);
-  task.places.index = quiet_.size() - 1;
+  task.hook.index = quiet_.size() - 1;
 }
 
 void TaskList::remove(QuietTask& task) {
-  if (task.places.is_ready) take_out_of_ready(task);
+  if (task.hook.is_ready) take_out_of_ready(task);
   QuietTask& last = *quiet_.back();
-  quiet_[task.places.index] = &last;
-  last.places.index = task.places.index;
+  quiet_[task.hook.index] = &last;
+  last.hook.index = task.hook.index;
   quiet_.pop_back();
 }
 
 void TaskList::note_ready(QuietTask& task) {
-  QuietTask::Places& own = task.places;
+  QuietTask::ListHook& own = task.hook;
   if (std::exchange(own.is_ready, true)) return;
   own.next = nullptr;
   own.previous = last_ready_;
-  (last_ready_ != nullptr ? last_ready_->places.next : first_ready_) = &task;
+  (last_ready_ != nullptr ? last_ready_->hook.next : first_ready_) = &task;
   last_ready_ = &task;
   ++ready_count_;
 }
 
 void TaskList::take_out_of_ready(QuietTask& task) {
-  QuietTask::Places& own = task.places;
+  QuietTask::ListHook& own = task.hook;
   own.is_ready = false;
   --ready_count_;
-  (own.previous != nullptr ? own.previous->places.next : first_ready_) = own.next;
-  (own.next != nullptr ? own.next->places.previous : last_ready_) = own.previous;
+  (own.previous != nullptr ? own.previous->hook.next : first_ready_) = own.next;
+  (own.next != nullptr ? own.next->hook.previous : last_ready_) = own.previous;
 }
 
 // Detects long pauses between calls of this rank, in which nothing makes progress without a

@@ -56,52 +56,52 @@ ChunkPools::ChunkPools(DeviceSet& devices, const StagingOptions& options)
       options_(options),
       device_nodes_(options.device_nodes),
       block_bytes_((std::max(options.chunk_bytes, kLargestChunk) + kPage - 1) / kPage * kPage),
-      places_(1) {
-  for (PoolState& pool : pools_) pool.free.resize(places_.size());
+      kinds_(1) {
+  for (PoolState& pool : pools_) pool.free.resize(kinds_.size());
   meet_devices();
 }
 
 void ChunkPools::meet_devices() {
-  while (device_places_.size() < devices_.size()) {
-    device_places_.push_back(choose_place(device_places_.size()));
+  while (kind_of_device_.size() < devices_.size()) {
+    kind_of_device_.push_back(choose_kind(kind_of_device_.size()));
   }
 }
 
-size_t ChunkPools::choose_place(size_t index) {
-  Place place;
-  if (index < device_nodes_.size()) place.node = device_nodes_[index];
+size_t ChunkPools::choose_kind(size_t index) {
+  BlockKind kind;
+  if (index < device_nodes_.size()) kind.node = device_nodes_[index];
   const Device& device = devices_.device(index);
   const DeviceTable& table = *device.table;
-  place.any_memory =
+  kind.any_memory =
       table.host_accessible != 0 ||
       (table.host_memory_suffices != nullptr && table.host_memory_suffices(device.instance) != 0);
-  if (options_.pins && table.allocate_host != nullptr && !place.any_memory) {
-    place.allocator = &device;
+  if (options_.pins && table.allocate_host != nullptr && !kind.any_memory) {
+    kind.allocator = &device;
   }
-  const auto known = std::find(places_.begin(), places_.end(), place);
-  const auto number = static_cast<size_t>(known - places_.begin());
-  if (known == places_.end()) places_.push_back(place);
-  for (PoolState& pool : pools_) pool.free.resize(places_.size());
+  const auto known = std::find(kinds_.begin(), kinds_.end(), kind);
+  const auto number = static_cast<size_t>(known - kinds_.begin());
+  if (known == kinds_.end()) kinds_.push_back(kind);
+  for (PoolState& pool : pools_) pool.free.resize(kinds_.size());
   return number;
 }
 
 void ChunkPools::set_node(size_t index, int node) {
   if (index >= device_nodes_.size()) device_nodes_.resize(index + 1, kAnyNumaNode);
   device_nodes_[index] = node;
-  if (index < device_places_.size()) device_places_[index] = choose_place(index);
+  if (index < kind_of_device_.size()) kind_of_device_[index] = choose_kind(index);
 }
 
-size_t ChunkPools::place_of(size_t index) {
+size_t ChunkPools::kind_of(size_t index) {
   meet_devices();
-  return device_places_[index];
+  return kind_of_device_[index];
 }
 
 void ChunkPools::prepare_for_holds(size_t index) {
-  const size_t place = place_of(index);
+  const size_t kind = kind_of(index);
   for (const Pool which : {Pool::kSend, Pool::kReceive}) {
     PoolState& pool = pools_[static_cast<size_t>(which)];
     size_t count = 0;
-    const FreeBlocks* const known = find_free(pool, place, kNoReader);
+    const FreeBlocks* const known = find_free(pool, kind, kNoReader);
     for (Block* block = known != nullptr ? known->first : nullptr; block != nullptr;
          block = block->next) {
       block->bytes.meet_devices(devices_);
@@ -109,7 +109,7 @@ void ChunkPools::prepare_for_holds(size_t index) {
     }
     for (; count < kHeldBlocks && pool.made < kMaxBlocks && !devices_.calls().has_holds();
          ++count) {
-      Block* const block = make_block(place, kNoReader);
+      Block* const block = make_block(kind, kNoReader);
       if (block == nullptr) break;
       ++pool.made;
       block->pool = which;
@@ -118,7 +118,7 @@ void ChunkPools::prepare_for_holds(size_t index) {
   }
 }
 
-ChunkPools::Block* ChunkPools::make_block(size_t place, int reader) {
+ChunkPools::Block* ChunkPools::make_block(size_t kind, int reader) {
   free_leaving();
   auto block = std::make_unique<Block>();
   make_room(blocks_);
@@ -126,11 +126,11 @@ ChunkPools::Block* ChunkPools::make_block(size_t place, int reader) {
   make_room(leaving_, blocks_.size() + 1);
   for (PoolState& pool : pools_) {
     for (const int each : {kNoReader, reader}) {
-      if (find_free(pool, place, each) == nullptr) pool.free[place].push_back({each, nullptr});
+      if (find_free(pool, kind, each) == nullptr) pool.free[kind].push_back({each, nullptr});
     }
   }
-  block->place = place;
-  const auto& [node, allocator, any_memory] = places_[place];
+  block->kind = kind;
+  const auto& [node, allocator, any_memory] = kinds_[kind];
   bool pinned = options_.pins;
   const auto sharing =
       reader == kNoReader ? PinnedMemory::Sharing::kNo : PinnedMemory::Sharing::kYes;
@@ -147,32 +147,32 @@ ChunkPools::Block* ChunkPools::make_block(size_t place, int reader) {
   return blocks_.emplace_back(std::move(block)).get();
 }
 
-// Returns the free blocks of |place| for |reader|; null if there was never such a block.
-ChunkPools::FreeBlocks* ChunkPools::find_free(PoolState& state, size_t place, int reader) {
-  for (FreeBlocks& each : state.free[place]) {
+// Returns the free blocks of |kind| for |reader|; null if there was never such a block.
+ChunkPools::FreeBlocks* ChunkPools::find_free(PoolState& state, size_t kind, int reader) {
+  for (FreeBlocks& each : state.free[kind]) {
     if (each.reader == reader) return &each;
   }
   return nullptr;
 }
 
 void ChunkPools::give_free(PoolState& state, Block* block) {
-  Block*& first = find_free(state, block->place, block->reader)->first;
+  Block*& first = find_free(state, block->kind, block->reader)->first;
   block->next = std::exchange(first, block);
 }
 
-ChunkPools::Block* ChunkPools::take_free(PoolState& state, size_t place, int reader) {
-  FreeBlocks* const known = find_free(state, place, reader);
+ChunkPools::Block* ChunkPools::take_free(PoolState& state, size_t kind, int reader) {
+  FreeBlocks* const known = find_free(state, kind, reader);
   if (known == nullptr || known->first == nullptr) return nullptr;
   Block* const block = known->first;
   known->first = std::exchange(block->next, nullptr);
   return block;
 }
 
-// Takes a free block from any place that |reader| may map or that no rank may map.
+// Takes a free block from any kind that |reader| may map or that no rank may map.
 ChunkPools::Block* ChunkPools::take_free(PoolState& state, int reader) {
-  for (size_t place = 0; place < state.free.size(); ++place) {
+  for (size_t kind = 0; kind < state.free.size(); ++kind) {
     for (const int each : {kNoReader, reader}) {
-      if (Block* const block = take_free(state, place, each)) return block;
+      if (Block* const block = take_free(state, kind, each)) return block;
     }
   }
   return nullptr;
@@ -181,10 +181,10 @@ ChunkPools::Block* ChunkPools::take_free(PoolState& state, int reader) {
 // Makes room by freeing a block that ranks other than |reader| can map, if there is one.
 void ChunkPools::drop_unreadable(Pool pool, int reader) {
   PoolState& state = pools_[static_cast<size_t>(pool)];
-  for (size_t place = 0; place < state.free.size(); ++place) {
-    for (const FreeBlocks& each : state.free[place]) {
+  for (size_t kind = 0; kind < state.free.size(); ++kind) {
+    for (const FreeBlocks& each : state.free[kind]) {
       if (each.reader == kNoReader || each.reader == reader) continue;
-      if (Block* const block = take_free(state, place, each.reader)) {
+      if (Block* const block = take_free(state, kind, each.reader)) {
         discard(block);
         return;
       }
@@ -192,18 +192,18 @@ void ChunkPools::drop_unreadable(Pool pool, int reader) {
   }
 }
 
-ChunkPools::Block* ChunkPools::acquire(Pool pool, size_t place, int reader, bool has_one,
+ChunkPools::Block* ChunkPools::acquire(Pool pool, size_t kind, int reader, bool has_one,
                                        bool* exhausted) {
   PoolState& state = pools_[static_cast<size_t>(pool)];
   *exhausted = false;
   if (publisher_ == nullptr || pool != Pool::kSend) reader = kNoReader;
-  if (Block* const block = take_free(state, place, reader)) return block;
+  if (Block* const block = take_free(state, kind, reader)) return block;
   // While a stream is held back, or after a failure, no file is made. A block without a reader
   // serves as well.
   if (reader != kNoReader && (devices_.calls().has_holds() || waits_for_files_ > 0)) {
     if (waits_for_files_ > 0) --waits_for_files_;
     reader = kNoReader;
-    if (Block* const block = take_free(state, place, reader)) return block;
+    if (Block* const block = take_free(state, kind, reader)) return block;
   }
   // While a stream is held back, drop_unreadable() would free no memory.
   if (state.made >= kMaxBlocks && !devices_.calls().has_holds()) drop_unreadable(pool, reader);
@@ -211,7 +211,7 @@ ChunkPools::Block* ChunkPools::acquire(Pool pool, size_t place, int reader, bool
     Block* const other = take_free(state, reader);
     if (other != nullptr || has_one) return other;
   }
-  Block* block = make_block(place, reader);
+  Block* block = make_block(kind, reader);
   if (block != nullptr) {
     ++state.made;
     block->pool = pool;
@@ -254,7 +254,7 @@ std::byte* ChunkPools::Share::take(bool has_one, bool* exhausted) {
   Block* block = blocks_;
   while (block != nullptr && block->used == full) block = block->next;
   if (block == nullptr) {
-    block = pools_.acquire(pool_, place_, reader_, has_one, exhausted);
+    block = pools_.acquire(pool_, kind_, reader_, has_one, exhausted);
     if (block == nullptr) return nullptr;
     block->bytes.meet_devices(pools_.devices_);
     block->next = std::exchange(blocks_, block);
@@ -266,11 +266,11 @@ std::byte* ChunkPools::Share::take(bool has_one, bool* exhausted) {
 
 // Removes |block|, even if memory has run out. The block counts as made until its memory is freed.
 void ChunkPools::discard(Block* block) {
-  std::unique_ptr<Block>& place = blocks_[block->index];
-  std::unique_ptr<Block> own = std::move(place);
+  std::unique_ptr<Block>& gap = blocks_[block->index];
+  std::unique_ptr<Block> own = std::move(gap);
   if (own->index + 1 < blocks_.size()) {
-    place = std::move(blocks_.back());
-    place->index = own->index;
+    gap = std::move(blocks_.back());
+    gap->index = own->index;
   }
   blocks_.pop_back();
   withdraw(own->keys);
@@ -367,15 +367,15 @@ void ChunkPools::Share::leave(std::byte* chunk) {
   put_down(link);
 }
 
-std::optional<ChunkPlace> ChunkPools::Share::locate(const std::byte* chunk, size_t transport) {
+std::optional<ChunkLocation> ChunkPools::Share::locate(const std::byte* chunk, size_t transport) {
   Block& block = **find(chunk);
   if (block.reader == kNoReader || pools_.publisher_ == nullptr) return std::nullopt;
   uint64_t file_offset = 0;
   const int file = block.bytes.file(&file_offset);
   const auto at = [&](const RemoteKey& key) {
-    return ChunkPlace{.region = key,
-                      .region_bytes = pools_.block_bytes_,
-                      .offset = static_cast<uint64_t>(chunk - block.bytes.get())};
+    return ChunkLocation{.region = key,
+                         .region_bytes = pools_.block_bytes_,
+                         .offset = static_cast<uint64_t>(chunk - block.bytes.get())};
   };
   for (const auto& [number, key] : block.keys) {
     if (number == transport) return at(key);

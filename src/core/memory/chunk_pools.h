@@ -6,10 +6,10 @@
 // the blocks that it holds into chunks of a suitable size.
 //
 // A block for sending may be a file that one peer, its reader, can map. The peer reads chunks in
-// place (ChunkPlace). Such a block is used only for messages to that peer. A chunk that the peer
-// may still read is never reused: its block is freed, and the peer keeps the pages. A block that a
-// copy of an abandoned device may still touch is not reused before that copy has ended. All calls
-// are made under the baton.
+// location (ChunkLocation). Such a block is used only for messages to that peer. A chunk that the
+// peer may still read is never reused: its block is freed, and the peer keeps the pages. A block
+// that a copy of an abandoned device may still touch is not reused before that copy has ended. All
+// calls are made under the baton.
 #pragma once
 
 #include <cstddef>
@@ -67,7 +67,7 @@ class BlockPublisher {
 };
 
 // Location of a chunk, or of a part of one, for a peer: in a region that it can map.
-struct ChunkPlace {
+struct ChunkLocation {
   RemoteKey region;
   uint64_t region_bytes = 0;
   uint64_t offset = 0;
@@ -79,12 +79,12 @@ class ChunkPools {
   enum class Pool : uint8_t { kSend, kReceive };
   static constexpr size_t kMaxDepth = 16;
   static constexpr uint64_t kLargestChunk = 2u << 20;  // options may ask for larger ones
-  // The place where blocks are allocated.
-  struct Place {
+  // The memory that blocks are made of.
+  struct BlockKind {
     int node = kAnyNumaNode;
     const Device* allocator = nullptr;
     bool any_memory = true;  // its devices, if any, copy equally fast from all host memory
-    bool operator==(const Place&) const = default;
+    bool operator==(const BlockKind&) const = default;
   };
 
  private:
@@ -94,7 +94,7 @@ class ChunkPools {
     PinnedMemory bytes;
     uint32_t used = 0;  // a bit for each chunk in use
     uint32_t left = 0;  // bits of chunks in use that a peer may still read; they stay in use
-    size_t place = 0;   // index in |places_|
+    size_t kind = 0;    // index in |kinds_|
     Pool pool = Pool::kSend;
     bool stands_in = false;  // pageable, because no memory could be pinned
     int reader = kNoReader;
@@ -114,12 +114,12 @@ class ChunkPools {
     Share& operator=(const Share&) = delete;
 
     const StagingShape& shape() const HETCOMM_UNDER_BATON { return shape_; }
-    // Sets the shape on the first call; later calls change nothing. |place|: see place_of().
+    // Sets the shape on the first call; later calls change nothing. |kind|: see kind_of().
     void choose_shape(uint64_t length, const CopyCosts& costs,
-                      size_t place = 0) HETCOMM_UNDER_BATON {
+                      size_t kind = 0) HETCOMM_UNDER_BATON {
       if (shape_.chunk_bytes != 0) return;
       shape_ = choose_staging_shape(pools_.options_, length, costs);
-      place_ = place;
+      kind_ = kind;
     }
     // Returns a pinned chunk. Returns null if the pool is used up and the transfer |has_one|, or if
     // out of memory (|*exhausted|).
@@ -129,7 +129,8 @@ class ChunkPools {
     void leave(std::byte* chunk) HETCOMM_UNDER_BATON;
     // Returns where the reader finds |chunk|, or nothing if the reader cannot map it. The reader is
     // connected over |transport|. May throw std::bad_alloc.
-    std::optional<ChunkPlace> locate(const std::byte* chunk, size_t transport) HETCOMM_UNDER_BATON;
+    std::optional<ChunkLocation> locate(const std::byte* chunk,
+                                        size_t transport) HETCOMM_UNDER_BATON;
 
    private:
     Block** find(const std::byte* chunk) HETCOMM_UNDER_BATON;
@@ -140,7 +141,7 @@ class ChunkPools {
     const Pool pool_;
     const int reader_;
     StagingShape shape_;
-    size_t place_ = 0;
+    size_t kind_ = 0;
     Block* blocks_ = nullptr;
   };
 
@@ -153,12 +154,12 @@ class ChunkPools {
   // Sets the publisher that lets peers map blocks; null: none. |publisher| must live until it is
   // replaced.
   void set_publisher(BlockPublisher* publisher) HETCOMM_UNDER_BATON { publisher_ = publisher; }
-  // Returns the place of chunks for device |index|, for Share::choose_shape().
-  size_t place_of(size_t index) HETCOMM_UNDER_BATON;
+  // Returns the kind of chunks for device |index|, for Share::choose_shape().
+  size_t kind_of(size_t index) HETCOMM_UNDER_BATON;
   // Places chunks for device |index|, which was added, near NUMA node |node|. May throw
   // std::bad_alloc.
   void set_node(size_t index, int node) HETCOMM_UNDER_BATON;
-  const Place& place(size_t number) const HETCOMM_UNDER_BATON { return places_[number]; }
+  const BlockKind& kind(size_t number) const HETCOMM_UNDER_BATON { return kinds_[number]; }
   // Frees blocks that could not be freed when their use ended. Each call checks a few of the
   // regions that readers have not released.
   void tidy() HETCOMM_UNDER_BATON;
@@ -170,25 +171,25 @@ class ChunkPools {
   static constexpr size_t kMaxBlocks = 32;          // for each pool, excluding guaranteed blocks
   static constexpr size_t kHeldBlocks = 8;          // for each pool, made before holds
   static constexpr uint32_t kFilelessBlocks = 256;  // blocks taken before a file is tried again
-  // Unused blocks of one place that have the same reader.
+  // Unused blocks of one kind that have the same reader.
   struct FreeBlocks {
     int reader;
     Block* first;
   };
   struct PoolState {
-    std::vector<std::vector<FreeBlocks>> free;  // by place; one list for each reader
+    std::vector<std::vector<FreeBlocks>> free;  // by kind; one list for each reader
     size_t made = 0;
   };
   // Makes room for devices that were added since the last call.
   void meet_devices();
-  size_t choose_place(size_t index);
-  Block* make_block(size_t place, int reader) HETCOMM_UNDER_BATON;
-  static FreeBlocks* find_free(PoolState& state, size_t place, int reader) HETCOMM_UNDER_BATON;
+  size_t choose_kind(size_t index);
+  Block* make_block(size_t kind, int reader) HETCOMM_UNDER_BATON;
+  static FreeBlocks* find_free(PoolState& state, size_t kind, int reader) HETCOMM_UNDER_BATON;
   static void give_free(PoolState& state, Block* block) HETCOMM_UNDER_BATON;
-  static Block* take_free(PoolState& state, size_t place, int reader) HETCOMM_UNDER_BATON;
+  static Block* take_free(PoolState& state, size_t kind, int reader) HETCOMM_UNDER_BATON;
   static Block* take_free(PoolState& state, int reader) HETCOMM_UNDER_BATON;
   void drop_unreadable(Pool pool, int reader) HETCOMM_UNDER_BATON;
-  Block* acquire(Pool pool, size_t place, int reader, bool has_one,
+  Block* acquire(Pool pool, size_t kind, int reader, bool has_one,
                  bool* exhausted) HETCOMM_UNDER_BATON;
   void release(Pool pool, Block* block) HETCOMM_UNDER_BATON;
   void discard(Block* block) HETCOMM_UNDER_BATON;
@@ -202,8 +203,8 @@ class ChunkPools {
   const StagingOptions options_;
   std::vector<int> device_nodes_;  // by device index; kAnyNumaNode for devices that are left out
   const uint64_t block_bytes_;
-  std::vector<Place> places_;          // the first one is any place, without an allocator
-  std::vector<size_t> device_places_;  // by device index
+  std::vector<BlockKind> kinds_;        // the first one is any memory, without an allocator
+  std::vector<size_t> kind_of_device_;  // by device index
   PoolState pools_[2];
   std::vector<std::unique_ptr<Block>> blocks_;
   Block* stranded_ = nullptr;  // blocks that abandoned copies may touch

@@ -42,7 +42,7 @@ class DeviceSums::Work final : public DeviceWork {
   }
 
  private:
-  struct Place {
+  struct Location {
     const void* address = nullptr;
     uint64_t offset = 0;
   };
@@ -52,13 +52,13 @@ class DeviceSums::Work final : public DeviceWork {
   // device.
   hetcomm_status_t load(const Device& device, void* stream, const SumOperand& operand,
                         uint64_t done, uint64_t elements, bool is_wide, uint64_t offset,
-                        Place* out_place) const {
+                        Location* out_location) const {
     const uint64_t before = done * width(is_wide);
     if (operand.host == nullptr) {
-      *out_place = {operand.memory->address(), operand.offset + before};
+      *out_location = {operand.memory->address(), operand.offset + before};
       return HETCOMM_OK;
     }
-    *out_place = {scratch_, offset};
+    *out_location = {scratch_, offset};
     if (elements == 0) return HETCOMM_OK;
     return device.table->copy_from_host(device.instance, stream, scratch_, offset,
                                         operand.host + before, elements * width(is_wide));
@@ -67,16 +67,16 @@ class DeviceSums::Work final : public DeviceWork {
   hetcomm_status_t run(const Device& device, void* stream, uint64_t done, uint64_t elements) {
     const DeviceTable& table = *device.table;
     bool is_wide = sum_.first_is_wide;
-    Place so_far;
+    Location so_far;
     hetcomm_status_t status = load(device, stream, sum_.operands[0], done, elements, is_wide,
                                    is_wide ? layout_.wide : layout_.narrow, &so_far);
     for (size_t i = 1; i < sum_.operands.size() && status == HETCOMM_OK; ++i) {
       const bool is_last = i + 1 == sum_.operands.size();
       const bool widens = is_last ? sum_.out_is_wide : sum_.rounds;
-      Place next;
+      Location next;
       status = load(device, stream, sum_.operands[i], done, elements, false, layout_.next, &next);
       if (status != HETCOMM_OK) break;
-      const Place out{scratch_, widens ? layout_.wide : layout_.narrow};
+      const Location out{scratch_, widens ? layout_.wide : layout_.narrow};
       const DeviceReduction what{.first = so_far.address,
                                  .first_offset = so_far.offset,
                                  .second = next.address,
@@ -147,7 +147,7 @@ uint64_t DeviceSums::size_of_operands(const DeviceSum& sum) {
 }
 
 DeviceSums::Layout DeviceSums::layout_of(const DeviceSum& sum) {
-  constexpr uint64_t kAlignment = 1024;  // in elements, so that all places are aligned
+  constexpr uint64_t kAlignment = 1024;  // in elements, so that all locations are aligned
   const uint64_t size = element_bytes(sum.datatype);
   const uint64_t each = 2 * size + (sum.rounds ? sizeof(float) : 0);
   const uint64_t elements = kScratchBytes / each / kAlignment * kAlignment;
@@ -205,16 +205,16 @@ void DeviceSums::note(const DeviceSum& sum, bool on_device, uint64_t ns) {
   // A device's first sum makes streams and loads kernels, so it is not measured.
   if (on_device && !std::exchange(speed.has_warmed_up, true)) return;
   const bool was_quicker = speed.is_device_quicker();
-  const bool is_other_place = on_device != was_quicker;
+  const bool is_other_side = on_device != was_quicker;
   double& known = on_device ? speed.device : speed.host;
   const double latest = static_cast<double>(ns) * 1e-9 / static_cast<double>(size_of_operands(sum));
-  known = known == 0 || is_other_place ? latest : known + kNew * (latest - known);
+  known = known == 0 || is_other_side ? latest : known + kNew * (latest - known);
   if (speed.is_device_quicker() != was_quicker) {
     speed.trial_distance = kMinTrialDistance;
-  } else if (is_other_place && speed.is_trying) {
+  } else if (is_other_side && speed.is_trying) {
     speed.trial_distance = std::min(2 * speed.trial_distance, kMaxTrialDistance);
   }
-  if (is_other_place) speed.is_trying = false;
+  if (is_other_side) speed.is_trying = false;
 }
 
 bool DeviceSums::start(CopyJob& job, const DeviceSum& sum, CopyHandler& handler) {

@@ -47,12 +47,12 @@ struct DeviceSum {
 
 class DeviceSums {
  public:
-  // kMeasured: use the place that was faster recently.
+  // kMeasured: use the side that was faster recently.
   enum class Mode : uint8_t { kMeasured, kHost, kDevice };
   // With kMeasured, shorter results are always calculated on the host.
   static constexpr uint64_t kMinBytes = 128u << 10;
-  // After this many sums the slower place is tried again. Each trial that changes nothing doubles
-  // the distance, since a sum in the slower place may take ten times as long, and it delays all
+  // After this many sums the slower side is tried again. Each trial that changes nothing doubles
+  // the distance, since a sum in the slower side may take ten times as long, and it delays all
   // ranks of its operation.
   static constexpr uint32_t kMinTrialDistance = 256;
   static constexpr uint32_t kMaxTrialDistance = 4096;
@@ -94,7 +94,7 @@ class DeviceSums {
     bool has_warmed_up = false;  // the device has made a sum
     uint32_t since_trial = 0;
     uint32_t trial_distance = kMinTrialDistance;
-    bool is_trying = false;  // the slower place is being tried; its time is not known yet
+    bool is_trying = false;  // the slower side is being tried; its time is not known yet
     bool is_device_quicker() const { return device != 0 && device < host; }
   };
   // The properties of a sum that decide whether a device supports it: device, datatype, reduction,

@@ -108,17 +108,17 @@ uint64_t Staging::slice_bytes(StreamDirection direction, const std::vector<Buffe
   return std::clamp(static_cast<uint64_t>(rate * kMinTimeS), kSmallestSlice, kLargestSlice);
 }
 
-size_t Staging::place_of(const std::vector<BufferPiece>& pieces) {
+size_t Staging::chunk_kind_of(const std::vector<BufferPiece>& pieces) {
   const Memory* const memory = device_memory(pieces);
   if (memory == nullptr) return 0;
-  return chunks_.place_of(memory->device_index());
+  return chunks_.kind_of(memory->device_index());
 }
 
 bool Staging::takes_any_memory(const std::vector<BufferPiece>& pieces) {
   return std::all_of(
       pieces.begin(), pieces.end(), [&](const BufferPiece& piece) HETCOMM_UNDER_BATON {
         return piece.memory == nullptr ||
-               chunks_.place(chunks_.place_of(piece.memory->device_index())).any_memory;
+               chunks_.kind(chunks_.kind_of(piece.memory->device_index())).any_memory;
       });
 }
 
@@ -127,7 +127,7 @@ StandIns::Memory Staging::stand_in(uint64_t size, const std::vector<BufferPiece>
     const Memory* const memory = device_memory(pieces);
     if (memory == nullptr) return stand_ins_.take(size, {});
     const auto& [node, allocator, any_memory] =
-        chunks_.place(chunks_.place_of(memory->device_index()));
+        chunks_.kind(chunks_.kind_of(memory->device_index()));
     return stand_ins_.take(size,
                            {.node = node, .allocator = allocator, .pins = chunks_.options().pins});
   } catch (const std::bad_alloc&) {
@@ -184,7 +184,7 @@ Status Staging::submit(CopyJob& job, StreamDirection direction, size_t number, u
   meet_devices();
   Result<void*> stream = devices_.stream(number, direction);
   if (!stream.ok()) return stream.status();
-  const bool is_near = spin_ != nullptr && chunks_.place(chunks_.place_of(number)).any_memory;
+  const bool is_near = spin_ != nullptr && chunks_.kind(chunks_.kind_of(number)).any_memory;
   const uint64_t begin_ns = now_ns();
   hetcomm_status_t status = copies(device, stream.value());
   void* event = nullptr;

@@ -155,7 +155,7 @@ class Staging {
   void choose_shape(ChunkPools::Share& share, uint64_t length, StreamDirection direction,
                     const std::vector<BufferPiece>& pieces) HETCOMM_UNDER_BATON {
     if (share.shape().chunk_bytes != 0) return;
-    share.choose_shape(length, costs(direction, pieces), place_of(pieces));
+    share.choose_shape(length, costs(direction, pieces), chunk_kind_of(pieces));
   }
   // Starts copying [offset, offset + length) of |pieces| to or from |host|. on_copied() is always
   // called from a later progress(), even if the start fails. |job| must live until then.
@@ -230,7 +230,7 @@ class Staging {
                 const HostRange& host, Submit&& copies) HETCOMM_UNDER_BATON;
   Status start_piece(CopyJob& job, StreamDirection direction, const BufferPiece& piece,
                      uint64_t offset, std::byte* host, uint64_t length) HETCOMM_UNDER_BATON;
-  size_t place_of(const std::vector<BufferPiece>& pieces) HETCOMM_UNDER_BATON;
+  size_t chunk_kind_of(const std::vector<BufferPiece>& pieces) HETCOMM_UNDER_BATON;
   static uint32_t load_of(size_t device, StreamDirection direction) {
     return static_cast<uint32_t>(device * kStreamDirections) + static_cast<uint32_t>(direction);
   }

@@ -33,7 +33,7 @@ class PairListener {
   // arrived on it.
   virtual void on_doubt(int rank, const StreamId& stream) HETCOMM_UNDER_BATON = 0;
   // Handles a message of a collective operation for which no receive waits.
-  virtual void on_unexpected_part(int rank, const WireHeader& header) HETCOMM_UNDER_BATON = 0;
+  virtual void on_unexpected_message(int rank, const WireHeader& header) HETCOMM_UNDER_BATON = 0;
 
  protected:
   ~PairListener() = default;

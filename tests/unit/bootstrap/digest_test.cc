@@ -371,8 +371,8 @@ class DeadPlace {
  public:
   explicit DeadPlace(bool silent)
       : listener_(listen_on(Address::parse_numeric("127.0.0.1", 0).value(), 16).value()) {
-    contact_.place.host = read_host_id();
-    contact_.place.addresses = {bound_address(listener_.get()).value()};
+    contact_.host.id = read_host_id();
+    contact_.host.addresses = {bound_address(listener_.get()).value()};
     if (!silent) listener_.reset();
   }
   const RelayContact& contact() const { return contact_; }

@@ -185,7 +185,7 @@ TEST_F(DeviceSumsTest, DevicesWithoutReductionAreNotUsed) {
   EXPECT_FALSE(none.takes(plain_sum(1000)));
 }
 
-TEST_F(DeviceSumsTest, FasterPlaceIsUsedOnceBothAreMeasured) {
+TEST_F(DeviceSumsTest, FasterSideIsUsedOnceBothAreMeasured) {
   DeviceSums sums(devices_, staging_, Mode::kMeasured);
   const DeviceSum sum = plain_sum(kLong);
   const DeviceSum brief = plain_sum(DeviceSums::kMinBytes - 1);

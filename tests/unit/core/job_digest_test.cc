@@ -221,7 +221,7 @@ TEST(JobDigest, FewBytesNeverExpandToMuchMemory) {
   EXPECT_FALSE(decode_digest(encode_digest(digest)).ok());
 }
 
-TEST(JobDigest, PlaceWithoutAHostIsRefused) {
+TEST(JobDigest, AddressWithoutAHostIsRefused) {
   JobDigest digest = gather(0, cards_of(5, Layout::kOneByOne)).value();
   ASSERT_TRUE(decode_digest(encode_digest(digest)).ok());
   digest.places[2] = Address::local("x");

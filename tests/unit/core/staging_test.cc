@@ -369,7 +369,7 @@ TEST(ChunkPoolsTest, BlockIsReservedForOneReader) {
             chunk >= region.second.address && chunk < region.second.address + region.second.length;
         EXPECT_TRUE(!inside || region.first == reader) << "rank " << region.first << " reads it";
       }
-      const std::optional<ChunkPlace> place = share.locate(chunk, 3);
+      const std::optional<ChunkLocation> place = share.locate(chunk, 3);
       EXPECT_EQ(place.has_value(), reader != ChunkPools::kNoReader);
       if (place) {
         EXPECT_EQ(published.regions.at(place->region.words[0]).first, reader);

@@ -61,7 +61,7 @@ class StandInsTest : public testing::Test {
 
   // Writes to every page, so that missing memory shows.
   StandIns::Memory take(uint64_t size) {
-    StandIns::Memory memory = stand_ins_.take(size, kPlace);
+    StandIns::Memory memory = stand_ins_.take(size, kKind);
     EXPECT_TRUE(static_cast<bool>(memory));
     for (uint64_t at = 0; at < size; at += 4 * kKi) memory.get()[at] = std::byte{1};
     memory.get()[size - 1] = std::byte{1};
@@ -69,7 +69,8 @@ class StandInsTest : public testing::Test {
   }
   bool is_pinned(const StandIns::Memory& memory) { return pinned.count(memory.get()) == 1; }
 
-  static constexpr StandIns::Place kPlace{.node = kAnyNumaNode, .allocator = nullptr, .pins = true};
+  static constexpr StandIns::BlockKind kKind{
+      .node = kAnyNumaNode, .allocator = nullptr, .pins = true};
   DeviceSet devices_;
   StandIns stand_ins_{devices_, kMaxKept};
 };
@@ -94,7 +95,7 @@ TEST_F(StandInsTest, PinnedMemoryIsReusedForSimilarSizes) {
   EXPECT_EQ(pins, 4);
 }
 
-TEST_F(StandInsTest, MemoryOfAnotherPlaceIsNotReused) {
+TEST_F(StandInsTest, MemoryOfAnotherKindIsNotReused) {
   std::byte* const first = take(kMi).get();
   StandIns::Memory plain = stand_ins_.take(kMi, {});
   EXPECT_NE(plain.get(), first);
@@ -161,7 +162,7 @@ TEST_F(StandInsTest, KeptMemoryIsFreedIfPinningFails) {
 }
 
 TEST_F(StandInsTest, ImpossibleSizeIsRefused) {
-  EXPECT_FALSE(static_cast<bool>(stand_ins_.take(UINT64_MAX, kPlace)));
+  EXPECT_FALSE(static_cast<bool>(stand_ins_.take(UINT64_MAX, kKind)));
   take(kMi);
 }
 

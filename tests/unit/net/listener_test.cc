@@ -1,5 +1,5 @@
 // Listening for transports that connect by IP:
-//  * a published place is decoded unchanged, and hostile bytes are refused or give a valid place;
+//  * a published host is decoded unchanged, and hostile bytes are refused or give a valid host;
 //  * a peer's addresses are tried only if this rank listens on their family, and never if they are
 //    another host's loopback addresses; the text names the omitted addresses;
 //  * a NetworkListener listens on the addresses that HETCOMM_INTERFACE selects, with a port from
@@ -20,7 +20,7 @@
 #include "src/capi/variables.h"
 #include "src/net/connector.h"
 #include "src/net/key.h"
-#include "src/net/listening_place.h"
+#include "src/net/listening_host.h"
 #include "src/net/listening_socket.h"
 #include "src/net/network_listener.h"
 #include "src/system/clock.h"
@@ -36,17 +36,17 @@ Address numeric(std::string_view text, uint16_t port) {
   return Address::parse_numeric(text, port).value();
 }
 
-std::vector<std::byte> encoded(const ListeningPlace& place) {
+std::vector<std::byte> encoded(const ListeningHost& host) {
   ByteWriter writer;
-  place.encode(writer);
+  host.encode(writer);
   return writer.take();
 }
 
-std::optional<ListeningPlace> decoded(ConstByteSpan bytes) {
+std::optional<ListeningHost> decoded(ConstByteSpan bytes) {
   ByteReader reader(bytes);
-  std::optional<ListeningPlace> place = ListeningPlace::decode(reader);
-  if (place && !reader.finished()) return std::nullopt;
-  return place;
+  std::optional<ListeningHost> host = ListeningHost::decode(reader);
+  if (host && !reader.finished()) return std::nullopt;
+  return host;
 }
 
 std::vector<std::string> texts(const std::vector<Address>& addresses) {
@@ -73,31 +73,31 @@ TEST(HostIdTest, UnknownHostIdsNeverCountAsDifferent) {
   EXPECT_FALSE(are_different_hosts(kUnknownHost, other));
 }
 
-TEST(ListeningPlaceTest, PlaceReadsBackAsWritten) {
-  ListeningPlace place{.host = {std::byte{7}}, .addresses = {numeric("192.0.2.1", 4000)}};
-  place.addresses.push_back(numeric("2001:db8::2", 4001));
-  const auto back = decoded(encoded(place));
+TEST(ListeningHostTest, HostReadsBackAsWritten) {
+  ListeningHost host{.id = {std::byte{7}}, .addresses = {numeric("192.0.2.1", 4000)}};
+  host.addresses.push_back(numeric("2001:db8::2", 4001));
+  const auto back = decoded(encoded(host));
   ASSERT_TRUE(back);
-  EXPECT_EQ(back->host, place.host);
-  EXPECT_EQ(texts(back->addresses), texts(place.addresses));
+  EXPECT_EQ(back->id, host.id);
+  EXPECT_EQ(texts(back->addresses), texts(host.addresses));
 }
 
-TEST(ListeningPlaceTest, PlaceIsLimitedToTheBestAddresses) {
-  ListeningPlace place;
-  for (size_t i = 0; i <= kMaxPlaceAddresses; ++i) {
-    place.addresses.push_back(numeric("192.0.2.1", static_cast<uint16_t>(4000 + i)));
+TEST(ListeningHostTest, HostIsLimitedToTheBestAddresses) {
+  ListeningHost host;
+  for (size_t i = 0; i <= kMaxListeningAddresses; ++i) {
+    host.addresses.push_back(numeric("192.0.2.1", static_cast<uint16_t>(4000 + i)));
   }
-  const auto back = decoded(encoded(place));
+  const auto back = decoded(encoded(host));
   ASSERT_TRUE(back);
-  ASSERT_EQ(back->addresses.size(), kMaxPlaceAddresses);
-  EXPECT_EQ(back->addresses.back().port(), 4000 + kMaxPlaceAddresses - 1);
+  ASSERT_EQ(back->addresses.size(), kMaxListeningAddresses);
+  EXPECT_EQ(back->addresses.back().port(), 4000 + kMaxListeningAddresses - 1);
 }
 
-TEST(ListeningPlaceTest, AddressThatNobodyListensOnIsRefused) {
+TEST(ListeningHostTest, AddressThatNobodyListensOnIsRefused) {
   EXPECT_FALSE(decoded(encoded({})));
   EXPECT_FALSE(decoded(encoded({.addresses = {numeric("192.0.2.1", 0)}})));
   EXPECT_FALSE(decoded(encoded({.addresses = {Address::local("x")}})));
-  const ListeningPlace good{.addresses = {numeric("192.0.2.1", 4000)}};
+  const ListeningHost good{.addresses = {numeric("192.0.2.1", 4000)}};
   std::vector<std::byte> bytes = encoded(good);
   ASSERT_TRUE(decoded(bytes));
   for (size_t size = 0; size < bytes.size(); ++size) {
@@ -105,28 +105,28 @@ TEST(ListeningPlaceTest, AddressThatNobodyListensOnIsRefused) {
   }
   ByteWriter nine;
   nine.write_raw(good.host);
-  nine.write(static_cast<uint8_t>(kMaxPlaceAddresses + 1));
-  for (size_t i = 0; i <= kMaxPlaceAddresses; ++i) good.addresses[0].encode(nine);
+  nine.write(static_cast<uint8_t>(kMaxListeningAddresses + 1));
+  for (size_t i = 0; i <= kMaxListeningAddresses; ++i) good.addresses[0].encode(nine);
   EXPECT_FALSE(decoded(nine.bytes()));
 }
 
-TEST(ListeningPlaceTest, HostileBytesAreRefusedOrGiveAValidPlace) {
+TEST(ListeningHostTest, HostileBytesAreRefusedOrGiveAValidHost) {
   const std::vector<std::byte> good =
       encoded({.addresses = {numeric("192.0.2.1", 4000), numeric("::1", 1)}});
   std::mt19937 random(1);
   for (int round = 0; round < 5000; ++round) {
     std::vector<std::byte> bytes = good;
     bytes[16 + random() % (bytes.size() - 16)] = static_cast<std::byte>(random());
-    const auto place = decoded(bytes);
-    if (!place) continue;
-    EXPECT_GE(place->addresses.size(), 1u);
-    for (const Address& address : place->addresses) EXPECT_NE(address.port(), 0);
+    const auto host = decoded(bytes);
+    if (!host) continue;
+    EXPECT_GE(host->addresses.size(), 1u);
+    for (const Address& address : host->addresses) EXPECT_NE(address.port(), 0);
   }
 }
 
-TEST(ListeningPlaceTest, UsableAddressesShareAFamilyAndExcludeForeignLoopback) {
-  const ListeningPlace mine{.host = {std::byte{1}}, .addresses = {numeric("192.0.2.9", 1)}};
-  ListeningPlace theirs{.host = {std::byte{1}}, .addresses = {numeric("127.0.0.1", 5)}};
+TEST(ListeningHostTest, UsableAddressesShareAFamilyAndExcludeForeignLoopback) {
+  const ListeningHost mine{.id = {std::byte{1}}, .addresses = {numeric("192.0.2.9", 1)}};
+  ListeningHost theirs{.id = {std::byte{1}}, .addresses = {numeric("127.0.0.1", 5)}};
   theirs.addresses.push_back(numeric("2001:db8::2", 6));
   theirs.addresses.push_back(numeric("192.0.2.1", 7));
   EXPECT_THAT(texts(usable_addresses(mine, theirs).value()),
@@ -144,16 +144,16 @@ TEST(ListeningPlaceTest, UsableAddressesShareAFamilyAndExcludeForeignLoopback) {
 }
 
 // Peers do not know the indices of this host's interfaces.
-TEST(ListeningPlaceTest, LinkLocalAddressesGetTheScopeOfThisHost) {
+TEST(ListeningHostTest, LinkLocalAddressesGetTheScopeOfThisHost) {
   const Address own = numeric("fe80::1", 1).with_scope(1);
-  const ListeningPlace theirs{.host = {std::byte{2}}, .addresses = {numeric("fe80::2", 7)}};
-  auto usable = usable_addresses({.host = {std::byte{1}}, .addresses = {own}}, theirs);
+  const ListeningHost theirs{.id = {std::byte{2}}, .addresses = {numeric("fe80::2", 7)}};
+  auto usable = usable_addresses({.id = {std::byte{1}}, .addresses = {own}}, theirs);
   ASSERT_TRUE(usable.ok()) << usable.status().text();
   ASSERT_EQ(usable->size(), 1u);
   EXPECT_EQ(usable->front().scope(), 1u);
   EXPECT_EQ(usable->front().port(), 7);
   const auto none =
-      usable_addresses({.host = {std::byte{1}}, .addresses = {numeric("2001:db8::1", 1)}}, theirs);
+      usable_addresses({.id = {std::byte{1}}, .addresses = {numeric("2001:db8::1", 1)}}, theirs);
   EXPECT_THAT(std::string(none.status().text()), HasSubstr("link-local"));
 }
 
@@ -193,13 +193,13 @@ class NetworkListenerTest : public testing::Test, public AcceptHandler, public C
 TEST_F(NetworkListenerTest, ListensOnTheChosenInterfaces) {
   auto listener = listen("INTERFACE=lo;FAMILY=ipv4");
   ASSERT_TRUE(listener.ok()) << listener.status().text();
-  const ListeningPlace& place = (*listener)->place();
-  EXPECT_EQ(place.host, read_host_id());
-  ASSERT_FALSE(place.addresses.empty());
-  EXPECT_EQ((*listener)->interfaces().size(), place.addresses.size());
+  const ListeningHost& host = (*listener)->host();
+  EXPECT_EQ(host.id, read_host_id());
+  ASSERT_FALSE(host.addresses.empty());
+  EXPECT_EQ((*listener)->interfaces().size(), host.addresses.size());
   EXPECT_EQ((*listener)->interfaces().front(), "lo");
-  EXPECT_TRUE(place.addresses.front().is_loopback());
-  EXPECT_NE(place.addresses.front().port(), 0);
+  EXPECT_TRUE(host.addresses.front().is_loopback());
+  EXPECT_NE(host.addresses.front().port(), 0);
   const Result<std::unique_ptr<NetworkListener>> none = listen("INTERFACE=nosuch0");
   EXPECT_EQ(none.status().code(), Code::kNotFound);
 }
@@ -213,7 +213,7 @@ TEST_F(NetworkListenerTest, UsesAPortFromTheRange) {
   const std::string settings = fmt::format("INTERFACE=127.0.0.1;PORTS={}", port);
   auto listener = listen(settings);
   ASSERT_TRUE(listener.ok()) << listener.status().text();
-  EXPECT_EQ((*listener)->place().addresses.front().port(), port);
+  EXPECT_EQ((*listener)->host().addresses.front().port(), port);
   const auto second = listen(settings);
   ASSERT_FALSE(second.ok());
   EXPECT_THAT(std::string(second.status().text()), testing::StartsWith("net: "));
@@ -225,9 +225,8 @@ TEST_F(NetworkListenerTest, JudgesNoPeerBeforeItIsOpened) {
   hello.identity = credentials_.identity;
   hello.source = 4;
   hello.destination = 1;
-  const auto connector =
-      Connector::create(poller_, listener->place().addresses, credentials_.secret, hello,
-                        now_ns() + 60'000'000'000, *this);
+  const auto connector = Connector::create(poller_, listener->host().addresses, credentials_.secret,
+                                           hello, now_ns() + 60'000'000'000, *this);
   const uint64_t deadline = now_ns() + 30'000'000'000;
   const auto step = [&] {
     connector->expire(now_ns());

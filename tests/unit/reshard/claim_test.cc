@@ -47,13 +47,13 @@ Program program_of(size_t tensors, uint64_t stride) {
 class Claiming : public ::testing::Test {
  protected:
   // Claims buffers that begin at the given elements of |memory_|.
-  Code place(Claim& claim, const std::vector<size_t>& sources,
-             const std::vector<size_t>& destinations) {
+  Code locate(Claim& claim, const std::vector<size_t>& sources,
+              const std::vector<size_t>& destinations) {
     std::vector<hetcomm_buffer_t> from;
     std::vector<hetcomm_buffer_t> to;
     for (const size_t at : sources) from.push_back(buffer(at));
     for (const size_t at : destinations) to.push_back(buffer(at));
-    return claim.place(from.data(), to.data(), nullptr, &text_);
+    return claim.locate(from.data(), to.data(), nullptr, &text_);
   }
   hetcomm_buffer_t buffer(size_t at) {
     return hetcomm_buffer_host(memory_.data() + at, (memory_.size() - at) * 4);
@@ -66,23 +66,23 @@ class Claiming : public ::testing::Test {
 TEST_F(Claiming, RefusesOverlapBetweenAnyTensors) {
   const Program program = program_of(3, 1);
   Claim claim(program);
-  EXPECT_EQ(place(claim, {0, 0, 8}, {100, 116, 132}), Code::kOk) << text_;
-  EXPECT_EQ(place(claim, {0, 0, 8}, {100, 116, 131}), Code::kInvalidArgument);
+  EXPECT_EQ(locate(claim, {0, 0, 8}, {100, 116, 132}), Code::kOk) << text_;
+  EXPECT_EQ(locate(claim, {0, 0, 8}, {100, 116, 131}), Code::kInvalidArgument);
   EXPECT_THAT(text_, HasSubstr("destination of tensor 2 overlaps the destination of tensor 1"));
-  EXPECT_EQ(place(claim, {0, 0, 101}, {100, 200, 300}), Code::kInvalidArgument);
+  EXPECT_EQ(locate(claim, {0, 0, 101}, {100, 200, 300}), Code::kInvalidArgument);
   EXPECT_THAT(text_, HasSubstr("destination of tensor 0 overlaps the source of tensor 2"));
-  EXPECT_EQ(place(claim, {0, 0, 101}, {100, 200, 300}), Code::kInvalidArgument);
+  EXPECT_EQ(locate(claim, {0, 0, 101}, {100, 200, 300}), Code::kInvalidArgument);
   // A tensor may stay in place, but may not overlap other tensors.
-  EXPECT_EQ(place(claim, {0, 20, 40}, {0, 20, 40}), Code::kOk) << text_;
-  EXPECT_EQ(place(claim, {0, 20, 40}, {20, 0, 40}), Code::kInvalidArgument);
-  EXPECT_EQ(place(claim, {0, 20, 40}, {1, 20, 40}), Code::kInvalidArgument);
+  EXPECT_EQ(locate(claim, {0, 20, 40}, {0, 20, 40}), Code::kOk) << text_;
+  EXPECT_EQ(locate(claim, {0, 20, 40}, {20, 0, 40}), Code::kInvalidArgument);
+  EXPECT_EQ(locate(claim, {0, 20, 40}, {1, 20, 40}), Code::kInvalidArgument);
 }
 
 TEST_F(Claiming, AcceptsInterleavedElements) {
   const Program program = program_of(3, 3);
   Claim claim(program);
-  EXPECT_EQ(place(claim, {1000, 1000, 1000}, {0, 1, 2}), Code::kOk) << text_;
-  EXPECT_EQ(place(claim, {1000, 1000, 1000}, {0, 1, 3}), Code::kInvalidArgument);
+  EXPECT_EQ(locate(claim, {1000, 1000, 1000}, {0, 1, 2}), Code::kOk) << text_;
+  EXPECT_EQ(locate(claim, {1000, 1000, 1000}, {0, 1, 3}), Code::kInvalidArgument);
   EXPECT_THAT(text_, HasSubstr("destination of tensor 2 overlaps the destination of tensor 0"));
 }
 
@@ -91,19 +91,19 @@ TEST_F(Claiming, RefusesOverlapWithAnotherExecution) {
   Claims claims(2);
   Claim first(program);
   Claim second(program);
-  ASSERT_EQ(place(first, {0}, {100}), Code::kOk);
+  ASSERT_EQ(locate(first, {0}, {100}), Code::kOk);
   ASSERT_EQ(claims.enter(first, &text_), Code::kOk);
   for (const auto& [source, destination] :
        std::vector<std::pair<size_t, size_t>>{{0, 115}, {90, 200}, {50, 15}}) {
-    ASSERT_EQ(place(second, {source}, {destination}), Code::kOk) << text_;
+    ASSERT_EQ(locate(second, {source}, {destination}), Code::kOk) << text_;
     EXPECT_EQ(claims.enter(second, &text_), Code::kInvalidArgument) << source;
     EXPECT_THAT(text_, HasSubstr("under way"));
   }
-  ASSERT_EQ(place(second, {0}, {116}), Code::kOk);
+  ASSERT_EQ(locate(second, {0}, {116}), Code::kOk);
   EXPECT_EQ(claims.enter(second, &text_), Code::kOk) << text_;
   claims.leave(second);
   claims.leave(first);
-  ASSERT_EQ(place(second, {0}, {100}), Code::kOk);
+  ASSERT_EQ(locate(second, {0}, {100}), Code::kOk);
   EXPECT_EQ(claims.enter(second, &text_), Code::kOk) << text_;
 }
 
@@ -118,7 +118,7 @@ TEST_F(Claiming, AcceptsReuseOfMemoryWithinAStream) {
     const hetcomm_buffer_t from = buffer(0);
     const hetcomm_buffer_t to = buffer(100);
     const auto* stream = reinterpret_cast<const UserStream*>(&streams[which]);
-    return claim.place(&from, &to, stream, &text_);
+    return claim.locate(&from, &to, stream, &text_);
   };
   ASSERT_EQ(on_stream(first, 0), Code::kOk);
   ASSERT_EQ(claims.enter(first, &text_), Code::kOk);
@@ -144,9 +144,9 @@ TEST_F(Claiming, AllocatesNothingAfterTheFirstClaim) {
   }
   test::start_counting_allocations();
   for (int round = 0; round < 4; ++round) {
-    ASSERT_EQ(first.place(from.data(), to[round % 2].data(), nullptr, &text_), Code::kOk) << text_;
+    ASSERT_EQ(first.locate(from.data(), to[round % 2].data(), nullptr, &text_), Code::kOk) << text_;
     ASSERT_EQ(claims.enter(first, &text_), Code::kOk);
-    ASSERT_EQ(second.place(from.data(), to[1 - round % 2].data(), nullptr, &text_), Code::kOk);
+    ASSERT_EQ(second.locate(from.data(), to[1 - round % 2].data(), nullptr, &text_), Code::kOk);
     ASSERT_EQ(claims.enter(second, &text_), Code::kOk);
     claims.leave(first);
     claims.leave(second);

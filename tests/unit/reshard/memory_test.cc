@@ -1,5 +1,5 @@
 // The memory rule:
-//    - whether strided elements share a place is decided as by brute force, for random strides,
+//    - whether strided elements share an address is decided as by brute force, for random strides,
 //      even if not nested, and for distances of either sign;
 //    - destination boxes that overlap in a rank's memory are refused and named; interleaved boxes
 //      that do not overlap are accepted, and so are sources, checked by brute force over random
@@ -20,20 +20,20 @@
 
 #include "reshard/memory_rule.h"
 #include "reshard/mesh.h"
-#include "reshard/places.h"
+#include "reshard/strided_addresses.h"
 
 namespace hetcomm::reshard {
 namespace {
 
 using ::testing::HasSubstr;
 
-std::vector<int64_t> list(const Places& places) {
-  std::vector<int64_t> all = {static_cast<int64_t>(places.offset)};
-  for (size_t d = 0; d < places.dimensions; ++d) {
+std::vector<int64_t> list(const StridedAddresses& addresses) {
+  std::vector<int64_t> all = {static_cast<int64_t>(addresses.offset)};
+  for (size_t d = 0; d < addresses.dimensions; ++d) {
     std::vector<int64_t> next;
-    for (const int64_t place : all) {
-      for (uint64_t i = 0; i < places.extents[d]; ++i) {
-        next.push_back(place + static_cast<int64_t>(i * places.strides[d]));
+    for (const int64_t address : all) {
+      for (uint64_t i = 0; i < addresses.extents[d]; ++i) {
+        next.push_back(address + static_cast<int64_t>(i * addresses.strides[d]));
       }
     }
     all = std::move(next);
@@ -42,29 +42,29 @@ std::vector<int64_t> list(const Places& places) {
   return all;
 }
 
-Places random_places(std::mt19937& random, uint64_t longest) {
-  Places places;
-  places.offset = random() % 20;
-  places.dimensions = random() % 5;
-  for (size_t d = 0; d < places.dimensions; ++d) {
-    places.extents[d] = 1 + random() % 4;
-    places.strides[d] = random() % 8 == 0 ? random() % 3 : 1 + random() % longest;
+StridedAddresses random_addresses(std::mt19937& random, uint64_t longest) {
+  StridedAddresses addresses;
+  addresses.offset = random() % 20;
+  addresses.dimensions = random() % 5;
+  for (size_t d = 0; d < addresses.dimensions; ++d) {
+    addresses.extents[d] = 1 + random() % 4;
+    addresses.strides[d] = random() % 8 == 0 ? random() % 3 : 1 + random() % longest;
   }
-  return places;
+  return addresses;
 }
 
-TEST(Places, OverlapMatchesBruteForce) {
+TEST(StridedAddresses, OverlapMatchesBruteForce) {
   std::mt19937 random(1);
   size_t met = 0;
   constexpr size_t kRounds = 60'000;
   for (size_t round = 0; round < kRounds; ++round) {
     const uint64_t longest = std::vector<uint64_t>{5, 30, 1000}[round % 3];
-    const Places one = random_places(random, longest);
-    const Places other = random_places(random, longest);
+    const StridedAddresses one = random_addresses(random, longest);
+    const StridedAddresses other = random_addresses(random, longest);
     const auto span = static_cast<int64_t>(one.end() + other.end());
     const int64_t distance = static_cast<int64_t>(random() % (2 * one.end() + 9)) - span / 3;
     std::vector<int64_t> moved = list(other);
-    for (int64_t& place : moved) place += distance;
+    for (int64_t& address : moved) address += distance;
     const std::vector<int64_t> held = list(one);
     std::vector<int64_t> both;
     std::set_intersection(held.begin(), held.end(), moved.begin(), moved.end(),
@@ -72,48 +72,51 @@ TEST(Places, OverlapMatchesBruteForce) {
     met += both.empty() ? 0u : 1u;
     ASSERT_EQ(find_meeting(one, other, distance), both.empty() ? Meeting::kApart : Meeting::kMeet)
         << "round " << round;
-    const std::set<int64_t> places(held.begin(), held.end());
-    ASSERT_EQ(find_repeat(one), places.size() == held.size() ? Meeting::kApart : Meeting::kMeet)
+    const std::set<int64_t> addresses(held.begin(), held.end());
+    ASSERT_EQ(find_repeat(one), addresses.size() == held.size() ? Meeting::kApart : Meeting::kMeet)
         << "round " << round;
   }
   EXPECT_GT(met, kRounds / 10);
   EXPECT_LT(met, kRounds / 10 * 9);
 }
 
-Places places_of(std::vector<std::pair<uint64_t, uint64_t>> steps, uint64_t offset = 0) {
-  Places places;
-  places.offset = offset;
+StridedAddresses addresses_of(std::vector<std::pair<uint64_t, uint64_t>> steps,
+                              uint64_t offset = 0) {
+  StridedAddresses addresses;
+  addresses.offset = offset;
   for (const auto& [extent, stride] : steps) {
-    places.extents[places.dimensions] = extent;
-    places.strides[places.dimensions++] = stride;
+    addresses.extents[addresses.dimensions] = extent;
+    addresses.strides[addresses.dimensions++] = stride;
   }
-  return places;
+  return addresses;
 }
 
-TEST(Places, LargeStridedPlacesAreFoundDisjoint) {
+TEST(StridedAddresses, LargeStridedRangesAreFoundDisjoint) {
   // Columns of a matrix with 2^20 rows.
-  const Places left = places_of({{1u << 20, 3000}, {1000, 1}});
-  const Places right = places_of({{1u << 20, 3000}, {2000, 1}}, 1000);
+  const StridedAddresses left = addresses_of({{1u << 20, 3000}, {1000, 1}});
+  const StridedAddresses right = addresses_of({{1u << 20, 3000}, {2000, 1}}, 1000);
   EXPECT_EQ(find_meeting(left, right), Meeting::kApart);
   EXPECT_EQ(find_meeting(left, right, -1), Meeting::kMeet);
   EXPECT_EQ(find_meeting(left, right, 1000), Meeting::kMeet);
-  // Odd and even places.
-  EXPECT_EQ(find_meeting(places_of({{1u << 20, 2}}), places_of({{1u << 20, 2}}, 1)),
+  // Odd and even addresses.
+  EXPECT_EQ(find_meeting(addresses_of({{1u << 20, 2}}), addresses_of({{1u << 20, 2}}, 1)),
             Meeting::kApart);
   // Multiples of two primes first meet at their product.
-  EXPECT_EQ(find_meeting(places_of({{9000, 10'007}}, 10'007), places_of({{9000, 9973}}, 9973)),
-            Meeting::kApart);
-  EXPECT_EQ(find_meeting(places_of({{9999, 10'007}}, 10'007), places_of({{10'008, 9973}}, 9973)),
-            Meeting::kMeet);
-  EXPECT_EQ(find_repeat(places_of({{3, 2}, {2, 3}})), Meeting::kApart);
-  EXPECT_EQ(find_repeat(places_of({{4, 2}, {3, 3}})), Meeting::kMeet);
-  EXPECT_EQ(find_repeat(places_of({{2, 0}})), Meeting::kMeet);
+  EXPECT_EQ(
+      find_meeting(addresses_of({{9000, 10'007}}, 10'007), addresses_of({{9000, 9973}}, 9973)),
+      Meeting::kApart);
+  EXPECT_EQ(
+      find_meeting(addresses_of({{9999, 10'007}}, 10'007), addresses_of({{10'008, 9973}}, 9973)),
+      Meeting::kMeet);
+  EXPECT_EQ(find_repeat(addresses_of({{3, 2}, {2, 3}})), Meeting::kApart);
+  EXPECT_EQ(find_repeat(addresses_of({{4, 2}, {3, 3}})), Meeting::kMeet);
+  EXPECT_EQ(find_repeat(addresses_of({{2, 0}})), Meeting::kMeet);
 }
 
-TEST(Places, LongSearchesAreAborted) {
+TEST(StridedAddresses, LongSearchesAreAborted) {
   // The lengths have no common divisor, and are so sparse that most sums are missed.
-  Places one;
-  Places other;
+  StridedAddresses one;
+  StridedAddresses other;
   one.dimensions = other.dimensions = 6;
   const uint64_t lengths[] = {1'000'003, 1'000'033, 1'000'037, 1'000'039, 1'000'081, 1'000'099};
   for (size_t d = 0; d < 6; ++d) {
@@ -230,16 +233,16 @@ Layout random_layout(std::mt19937& random) {
   return layout;
 }
 
-// Returns the elements at each place of |rank|'s memory.
+// Returns the elements at each address of |rank|'s memory.
 std::map<uint64_t, std::set<std::vector<uint64_t>>> held_by(const Layout& layout, int rank) {
   std::map<uint64_t, std::set<std::vector<uint64_t>>> held;
   for (const Part& part : layout.parts) {
     if (part.rank != rank) continue;
     for (uint64_t i = part.box.begin[0]; i < part.box.end[0]; ++i) {
       for (uint64_t j = part.box.begin[1]; j < part.box.end[1]; ++j) {
-        const uint64_t place = part.offset + (i - part.box.begin[0]) * part.strides[0] +
-                               (j - part.box.begin[1]) * part.strides[1];
-        held[place].insert({i, j});
+        const uint64_t address = part.offset + (i - part.box.begin[0]) * part.strides[0] +
+                                 (j - part.box.begin[1]) * part.strides[1];
+        held[address].insert({i, j});
       }
     }
   }
@@ -255,7 +258,7 @@ TEST(Destinations, RefusalMatchesBruteForce) {
     if (!check(layout).ok()) continue;
     bool twice = false;
     for (const int rank : {0, 1}) {
-      for (const auto& [place, elements] : held_by(layout, rank)) twice |= elements.size() > 1;
+      for (const auto& [address, elements] : held_by(layout, rank)) twice |= elements.size() > 1;
     }
     ++(twice ? refused : sound);
     ASSERT_EQ(check_destination(layout).ok(), !twice) << to_table(layout);
@@ -274,7 +277,7 @@ TEST(Footprints, OverlapMatchesBruteForce) {
   for (size_t round = 0; round < 30'000; ++round) {
     const Layout one = random_layout(random);
     Layout other = random_layout(random);
-    // Often the places are the same, cut in another way, or only some of them.
+    // Often the addresses are the same, cut in another way, or only some of them.
     const bool is_alike = random() % 2 == 0;
     if (is_alike) {
       other = one;
@@ -291,9 +294,9 @@ TEST(Footprints, OverlapMatchesBruteForce) {
       bool meets = false;
       bool stays = false;
       const auto held = held_by(other, 0);
-      for (const auto& [place, elements] : held_by(one, 0)) {
+      for (const auto& [address, elements] : held_by(one, 0)) {
         for (uint64_t byte = 0; byte < bytes; ++byte) {
-          const int64_t at = static_cast<int64_t>(place * bytes + byte) - distance;
+          const int64_t at = static_cast<int64_t>(address * bytes + byte) - distance;
           const auto found = held.find(at < 0 ? UINT64_MAX : static_cast<uint64_t>(at) / bytes);
           if (found == held.end()) continue;
           const bool same = found->second == elements &&

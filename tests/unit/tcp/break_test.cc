@@ -396,7 +396,7 @@ TEST(TcpClose, EndpointMayBeDestroyedInAnyUpcall) {
 class RawPeer final : public ConnectHandler {
  public:
   RawPeer(Node& node, uint8_t index, const tcp::ConnectionId& id, int rank = 0) : node_(node) {
-    Result<ListeningPlace> target = tcp::decode_contact(node.transport->contact());
+    Result<ListeningHost> target = tcp::decode_contact(node.transport->contact());
     if (!target.ok()) std::abort();
     Hello hello;
     hello.role = Role::kTcp;

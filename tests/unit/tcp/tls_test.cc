@@ -214,7 +214,7 @@ class Interceptor {
   explicit Interceptor(const std::vector<std::byte>& contact)
       : target_(tcp::decode_contact(contact).value()) {
     listener_ = listen_on(Address::parse_numeric("127.0.0.1", 0).value(), 16).value();
-    ListeningPlace mine = target_;
+    ListeningHost mine = target_;
     mine.addresses = {bound_address(listener_.get()).value()};
     contact_ = tcp::encode_contact(mine);
   }
@@ -251,7 +251,7 @@ class Interceptor {
     EXPECT_EQ(::send(to, bytes.data(), size, MSG_NOSIGNAL), got);
   }
 
-  ListeningPlace target_;
+  ListeningHost target_;
   UniqueFd listener_;
   std::vector<std::byte> contact_;
   std::vector<std::pair<UniqueFd, UniqueFd>> links_;

@@ -67,7 +67,7 @@ TEST(TcpDescriptor, ContactReadsBackAndHostileBytesAreRefused) {
 
 TEST(TcpDescriptor, LoopbackOfAnotherHostIsUnreachable) {
   Node node(0, 2);
-  Result<ListeningPlace> contact = tcp::decode_contact(node.transport->contact());
+  Result<ListeningHost> contact = tcp::decode_contact(node.transport->contact());
   ASSERT_TRUE(contact.ok());
   contact->host[0] ^= std::byte{1};
   const Status status = node.transport->reach(tcp::encode_contact(*contact));

@@ -63,7 +63,7 @@ const char* word(const Machine& machine, const char* accelerator, const char* ni
   const int user = machine.find_accelerator(*parse_pci_address(accelerator));
   const int port = machine.find_nic(nic);
   if (user == kNone || port == kNone) return "missing";
-  return matrix_word(machine, place_of(machine.accelerators[static_cast<size_t>(user)]),
+  return matrix_word(machine, location_of(machine.accelerators[static_cast<size_t>(user)]),
                      machine.nics[static_cast<size_t>(port)]);
 }
 
@@ -227,7 +227,7 @@ void expect_best(const Machine& machine, const std::string& what) {
     std::vector<int>& near = nearest.emplace_back();
     for (size_t k = 0; k < order.size(); ++k) {
       const Nic& nic = machine.nics[static_cast<size_t>(order[k].nic)];
-      ASSERT_EQ(order[k].distance, distance(machine, place_of(machine.accelerators[i]), nic))
+      ASSERT_EQ(order[k].distance, distance(machine, location_of(machine.accelerators[i]), nic))
           << what;
       if (k > 0) {
         ASSERT_LE(order[k - 1].distance, order[k].distance) << what;
@@ -412,9 +412,10 @@ TEST(NicRules, BridgesAreUsedOnlyIfNamedAndVirtualNicsOnlyAsALastResort) {
   EXPECT_THAT(of_host(""), ElementsAre("docker0"));
 }
 
-std::vector<std::string> nics_of(const Machine& machine, const RankPlace& place, size_t most) {
+std::vector<std::string> nics_of(const Machine& machine, const RankLocation& location,
+                                 size_t most) {
   std::vector<std::string> result;
-  for (const int nic : nics_of_rank(machine, assign_nics(machine, {}), place, most)) {
+  for (const int nic : nics_of_rank(machine, assign_nics(machine, {}), location, most)) {
     result.push_back(machine.nics[static_cast<size_t>(nic)].name());
   }
   return result;
@@ -424,11 +425,11 @@ TEST(RankNics, SingleAcceleratorGetsTheFirstNicsOfItsOrder) {
   const Machine machine = read("eight_nics");
   const Affinity affinity = assign_nics(machine, {});
   for (size_t i = 0; i < machine.accelerators.size(); ++i) {
-    const RankPlace place{.accelerators = {static_cast<int>(i)}};
+    const RankLocation location{.accelerators = {static_cast<int>(i)}};
     for (const size_t most : {size_t{1}, size_t{4}}) {
       std::vector<std::string> expected = names(machine, affinity.accelerators[i]);
       expected.resize(most);
-      std::vector<std::string> chosen = nics_of(machine, place, most);
+      std::vector<std::string> chosen = nics_of(machine, location, most);
       ASSERT_GE(chosen.size(), most);
       chosen.resize(most);
       EXPECT_EQ(chosen, expected);

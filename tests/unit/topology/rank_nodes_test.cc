@@ -55,7 +55,7 @@ int add_accelerator(Machine& machine, std::vector<int> nodes) {
   return static_cast<int>(machine.accelerators.size()) - 1;
 }
 
-RankNodes nodes(const Machine& machine, const RankPlace& place, size_t most = 4) {
+RankNodes nodes(const Machine& machine, const RankLocation& place, size_t most = 4) {
   const Affinity affinity = assign_nics(machine, {});
   return nodes_of_rank(machine, affinity, place, nics_of_rank(machine, affinity, place, most));
 }
@@ -72,7 +72,7 @@ TEST(RankNodes, BuffersLieNearNicAndDevice) {
   EXPECT_EQ(found.processors.text(), "4-7");
 }
 
-TEST(RankNodes, DeviceWithUnknownPlaceIsStagedNearTheNic) {
+TEST(RankNodes, DeviceWithUnknownLocationIsStagedNearTheNic) {
   Machine machine = three_nodes();
   add_nic(machine, {1});
   const int accelerator = add_accelerator(machine, {});
@@ -130,7 +130,7 @@ void expect_no_wish(const RankNodes& found) {
   EXPECT_TRUE(found.processors.empty());
 }
 
-TEST(RankNodes, SingleNodeOrUnknownPlacesGiveNoPreference) {
+TEST(RankNodes, SingleNodeOrUnknownLocationsGiveNoPreference) {
   Machine machine = three_nodes();
   add_nic(machine, {});
   const int accelerator = add_accelerator(machine, {});
@@ -169,7 +169,7 @@ TEST(RankNodes, NodesAreNearTheirObjectsOnRandomMachines) {
   };
   for (int round = 0; round < 2000; ++round) {
     Machine machine = three_nodes();
-    RankPlace place;
+    RankLocation place;
     for (size_t i = random() % 4; i > 0; --i) add_nic(machine, some_nodes());
     for (size_t i = random() % 4; i > 0; --i) {
       place.accelerators.push_back(add_accelerator(machine, some_nodes()));

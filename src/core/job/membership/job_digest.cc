@@ -18,7 +18,7 @@ namespace {
 using Bytes = std::vector<std::byte>;
 
 constexpr uint16_t kDigestVersion = 4;
-constexpr size_t kMaxPlaceBytes = 32;
+constexpr size_t kMaxAddressBytes = 32;
 constexpr size_t kMaxKinds = 64;
 // The most bytes about the links of hosts, in a part and in the digest of a job. They usually
 // suffice, because most hosts are alike.
@@ -49,7 +49,7 @@ std::string text_of(ConstByteSpan bytes) {
   return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
 }
 
-std::string encode_place(const Address& address) {
+std::string encode_address(const Address& address) {
   ByteWriter writer;
   address.with_port(0).encode(writer);
   return text_of(writer.bytes());
@@ -65,7 +65,7 @@ class Gathering {
     const HostId& host;
     const std::string& label;
     const std::string& cluster;
-    const std::string& place;
+    const std::string& address;
     const std::string& links;
     uint16_t port;
     uint32_t incarnation;
@@ -95,7 +95,7 @@ class Gathering {
     if (known[host] != rank.known_devices) digest_.must_tell_devices = true;
     digest_.label_of.push_back(labels_.index_of(rank.label));
     digest_.cluster_of.push_back(clusters_.index_of(rank.cluster));
-    digest_.place_of.push_back(places_.index_of(rank.place));
+    digest_.address_of.push_back(addresses_.index_of(rank.address));
     digest_.links_of.push_back(links_.index_of(rank.links));
     digest_.ports.push_back(rank.port);
     digest_.incarnations.push_back(rank.incarnation);
@@ -120,10 +120,10 @@ class Gathering {
     digest_.labels = labels_.take();
     digest_.clusters = clusters_.take();
     digest_.links = links_.take();
-    for (const std::string& place : places_.take()) {
-      ByteReader reader(std::as_bytes(std::span(place)));
+    for (const std::string& encoded : addresses_.take()) {
+      ByteReader reader(std::as_bytes(std::span(encoded)));
       Result<Address> address = Address::decode(reader);
-      digest_.places.push_back(address.ok() ? address.value() : Address());
+      digest_.addresses.push_back(address.ok() ? address.value() : Address());
     }
     return std::move(digest_);
   }
@@ -135,7 +135,7 @@ class Gathering {
   Table<HostId> hosts_;
   Table<std::string> labels_;
   Table<std::string> clusters_;
-  Table<std::string> places_;
+  Table<std::string> addresses_;
   Table<std::string> links_;
   JobDigest digest_;
 };
@@ -206,18 +206,18 @@ std::vector<HostId> read_host_ids(ByteReader& reader, size_t count) {
 
 // Reads addresses. Fails if one leads to no host and does not represent a rank without a control
 // plane.
-std::vector<Address> read_places(ByteReader& reader, size_t most) {
-  const std::string none = encode_place(Address());
-  std::vector<Address> places;
+std::vector<Address> read_addresses(ByteReader& reader, size_t most) {
+  const std::string none = encode_address(Address());
+  std::vector<Address> addresses;
   for (const std::string& text :
-       read_texts(reader, {.count = most, .bytes_each = kMaxPlaceBytes})) {
-    ByteReader of_place(std::as_bytes(std::span(text)));
-    Result<Address> place = Address::decode(of_place);
-    const bool leads = place.ok() && place->family() != AF_UNIX && of_place.finished();
+       read_texts(reader, {.count = most, .bytes_each = kMaxAddressBytes})) {
+    ByteReader encoded(std::as_bytes(std::span(text)));
+    Result<Address> address = Address::decode(encoded);
+    const bool leads = address.ok() && address->family() != AF_UNIX && encoded.finished();
     if (!leads && text != none) reader.fail();
-    places.push_back(leads ? place.value() : Address());
+    addresses.push_back(leads ? address.value() : Address());
   }
-  return places;
+  return addresses;
 }
 
 Status unreadable_digest() {
@@ -240,12 +240,12 @@ Result<JobDigest> gather(int first, const std::vector<RankCard>& cards) {
   }
   // The values below are made anew only for a rank that differs from the preceding one.
   const RankCard* before = nullptr;
-  std::string place;
+  std::string address;
   std::string links;
   RankClass its_class;
   for (const RankCard& card : cards) {
     if (before == nullptr || !card.control.is_same_host(before->control)) {
-      place = encode_place(card.control);
+      address = encode_address(card.control);
     }
     if (before == nullptr || card.host_links != before->host_links)
       links = text_of(card.host_links);
@@ -264,7 +264,7 @@ Result<JobDigest> gather(int first, const std::vector<RankCard>& cards) {
                                            .host = card.host,
                                            .label = card.host_label,
                                            .cluster = card.cluster,
-                                           .place = place,
+                                           .address = address,
                                            .links = links,
                                            .port = card.control.port(),
                                            .incarnation = card.incarnation,
@@ -287,15 +287,15 @@ Result<JobDigest> merge(const std::vector<JobDigest>& parts) {
     gathering.add_silenced(part.silenced);
     if (part.must_tell_devices) gathering.tell_devices();
     for (const auto& [kind, cost] : part.costs) gathering.add_cost(kind, cost);
-    std::vector<std::string> places;
-    for (const Address& place : part.places) places.push_back(encode_place(place));
+    std::vector<std::string> addresses;
+    for (const Address& address : part.addresses) addresses.push_back(encode_address(address));
     for (size_t i = 0; i < part.size(); ++i) {
       HETCOMM_RETURN_IF_ERROR(
           gathering.add({.its_class = part.classes[part.class_of[i]],
                          .host = part.host_ids[part.host_of[i]],
                          .label = part.labels[part.label_of[i]],
                          .cluster = part.clusters[part.cluster_of[i]],
-                         .place = places[part.place_of[i]],
+                         .address = addresses[part.address_of[i]],
                          .links = part.links[part.links_of[i]],
                          .port = part.ports[i],
                          .incarnation = part.incarnations[i],
@@ -349,15 +349,15 @@ std::vector<std::byte> encode_digest(const JobDigest& digest) {
   write_column(writer, digest.known_devices);
   write_texts(writer, digest.labels);
   write_texts(writer, digest.clusters);
-  std::vector<std::string> places;
-  for (const Address& place : digest.places) places.push_back(encode_place(place));
-  write_texts(writer, places);
+  std::vector<std::string> addresses;
+  for (const Address& address : digest.addresses) addresses.push_back(encode_address(address));
+  write_texts(writer, addresses);
   write_texts(writer, digest.links);
   write_column(writer, digest.host_of);
   write_by_host(writer, digest, digest.class_of);
   write_by_host(writer, digest, digest.label_of);
   write_by_host(writer, digest, digest.cluster_of);
-  write_by_host(writer, digest, digest.place_of);
+  write_by_host(writer, digest, digest.address_of);
   write_by_host(writer, digest, digest.links_of);
   write_ports(writer, digest.ports);
   for (const uint32_t incarnation : digest.incarnations) writer.write(incarnation);
@@ -390,7 +390,7 @@ Result<JobDigest> decode_digest(ConstByteSpan bytes) {
   digest.known_devices = read_column(reader, digest.host_ids.size(), UINT32_MAX);
   digest.labels = read_texts(reader, {.count = size, .bytes_each = kMaxHostLabel});
   digest.clusters = read_texts(reader, {.count = size, .bytes_each = kMaxClusterName});
-  digest.places = read_places(reader, size);
+  digest.addresses = read_addresses(reader, size);
   digest.links = read_texts(
       reader,
       {.count = size, .bytes_each = topology::kMaxHostLinksBytes, .bytes_all = kMaxLinksOfPart});
@@ -398,7 +398,7 @@ Result<JobDigest> decode_digest(ConstByteSpan bytes) {
   digest.class_of = read_by_host(reader, digest, digest.classes.size());
   digest.label_of = read_by_host(reader, digest, digest.labels.size());
   digest.cluster_of = read_by_host(reader, digest, digest.clusters.size());
-  digest.place_of = read_by_host(reader, digest, digest.places.size());
+  digest.address_of = read_by_host(reader, digest, digest.addresses.size());
   digest.links_of = read_by_host(reader, digest, digest.links.size());
   for (uint64_t i = 0; i < size && !reader.failed(); ++i) {
     digest.ports.push_back(reader.read<uint16_t>());

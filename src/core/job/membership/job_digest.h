@@ -53,7 +53,7 @@ struct JobDigest {
   std::vector<HostId> host_ids;     // by host; empty in the digest of a whole job
   std::vector<std::string> labels;  // host labels in a link model
   std::vector<std::string> clusters;
-  std::vector<Address> places;     // addresses of control planes, without ports
+  std::vector<Address> addresses;  // addresses of control planes, without ports
   std::vector<std::string> links;  // encoded topology::HostLinks; empty: no information
   // True if ranks of one host know of different devices there. All ranks then exchange the devices
   // that they know.
@@ -65,7 +65,7 @@ struct JobDigest {
   std::vector<uint32_t> host_of;
   std::vector<uint32_t> label_of;
   std::vector<uint32_t> cluster_of;
-  std::vector<uint32_t> place_of;
+  std::vector<uint32_t> address_of;
   std::vector<uint32_t> links_of;
   // Data by rank.
   std::vector<uint16_t> ports;  // port of the rank's control plane

@@ -109,13 +109,13 @@ const topology::LinkHost& PeerDirectory::model_host(int rank) const {
   return model_->hosts[static_cast<size_t>(model_hosts_[static_cast<size_t>(rank)])];
 }
 
-// Returns the model's name of the NIC that a device's data uses at position |place|; empty if the
-// model does not know the NIC.
-std::string_view PeerDirectory::model_nic(const RankDevice& of, size_t place) const {
+// Returns the model's name of the NIC that a device's data uses at position |position|; empty if
+// the model does not know the NIC.
+std::string_view PeerDirectory::model_nic(const RankDevice& of, size_t position) const {
   const topology::HostLinks& said = said_by(of.rank);
   const std::span<const uint8_t> used = said.nics_of(of.device);
-  if (place >= used.size()) return {};
-  const std::string& name = said.nics[used[place]].name;
+  if (position >= used.size()) return {};
+  const std::string& name = said.nics[used[position]].name;
   const auto& known = model_host(of.rank).nics;
   const bool is_known = std::any_of(known.begin(), known.end(),
                                     [&](const topology::LinkNic& nic) { return nic.name == name; });

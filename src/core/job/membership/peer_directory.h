@@ -102,7 +102,7 @@ class PeerDirectory {
   uint64_t rails_bytes_per_s(int one, int other) const;
   const topology::HostLinks& said_by(int rank) const;
   const topology::LinkHost& model_host(int rank) const;
-  std::string_view model_nic(const RankDevice& of, size_t place) const;
+  std::string_view model_nic(const RankDevice& of, size_t position) const;
 
   JobDigest digest_;
   std::vector<std::unique_ptr<const std::vector<PeerInfo::Offer>>> offers_;  // null: unknown

@@ -22,7 +22,7 @@ Candidate candidate_to(JobTransport& own, std::span<const PeerInfo::Offer> offer
 }
 
 // Returns the position of |number| in |numbers|, which are sorted.
-size_t place_of(const std::vector<size_t>& numbers, size_t number) {
+size_t position_of(const std::vector<size_t>& numbers, size_t number) {
   return static_cast<size_t>(std::lower_bound(numbers.begin(), numbers.end(), number) -
                              numbers.begin());
 }
@@ -59,8 +59,8 @@ class KindPairing {
     own_ports_.resize(own_.size());
     peer_ports_.resize(peers_.size());
     for (const Candidate* each : candidates_) {
-      own_ports_[place_of(own_, each->ends.own)] = each->transport->port;
-      peer_ports_[place_of(peers_, each->ends.peer)] = each->offer->port;
+      own_ports_[position_of(own_, each->ends.own)] = each->transport->port;
+      peer_ports_[position_of(peers_, each->ends.peer)] = each->offer->port;
     }
   }
 

@@ -28,15 +28,15 @@ struct RankNic {
 };
 
 // NUMA nodes near which this rank's memory is placed, by their kernel numbers.
-struct MemoryPlaces {
+struct MemoryNodes {
   int inside = kAnyNumaNode;  // for memory that others on the host fill for this rank
   std::vector<int> devices;   // for each device's staging chunks, by index in the DeviceSet
 };
 
 // The NICs, NUMA nodes and links that a job uses on its host.
-struct HostPlaces {
+struct HostResources {
   std::vector<RankNic> nics;  // best first; none: transports choose on their own
-  MemoryPlaces memory;
+  MemoryNodes memory;
   topology::HostLinks links;  // this rank's report on its host's links
 };
 
@@ -48,7 +48,7 @@ struct JobEnvironment {
   OverlapGuard& overlaps;
   std::span<const std::unique_ptr<TransportFactory>> factories;
   liveness::ControlThread* control;  // null: only for jobs of one rank
-  const MemoryPlaces& places;
+  const MemoryNodes& memory_nodes;
   std::span<const RankNic> nics;          // best first; none: transports choose on their own
   Status nics_failure;                    // why the NICs that the user has named are unavailable
   const topology::HostLinks& host_links;  // this rank's report on its host's links

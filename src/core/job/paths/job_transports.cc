@@ -146,8 +146,8 @@ Status JobTransports::make_one(const TransportFactory& factory, size_t instance,
       .handler = *made,
       .instance = instance,
       .nic = nic != nullptr ? &nic->name : nullptr,
-      .buffer_node = near != nullptr ? near->name.numa_node : environment_.places.inside,
-      .inside_node = environment_.places.inside};
+      .buffer_node = near != nullptr ? near->name.numa_node : environment_.memory_nodes.inside,
+      .inside_node = environment_.memory_nodes.inside};
   Result<std::unique_ptr<Transport>> transport = factory.create(environment);
   if (!transport.ok()) return transport.status();
   if (tls_required(environment_.config) && !(*transport)->capabilities().protected_in_transit) {

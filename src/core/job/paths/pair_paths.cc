@@ -85,10 +85,10 @@ Status PairPaths::reach(int rank, const JobTransport& own, size_t index) {
   if (kept == nullptr) {
     kept = std::make_unique<std::vector<bool>>(transports_.size() * offers.size());
   }
-  const size_t place = own.index * offers.size() + index;
-  if ((*kept)[place]) return {};
+  const size_t entry = own.index * offers.size() + index;
+  if ((*kept)[entry]) return {};
   const Status status = own.transport->reach(offers[index].contact);
-  (*kept)[place] = status.ok();
+  (*kept)[entry] = status.ok();
   return status;
 }
 

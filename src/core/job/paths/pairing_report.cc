@@ -112,9 +112,9 @@ std::string why_idle(const PairingReport& report, const topology::Nic& nic,
     return nic.kind == topology::NicKind::kPhysical ? "HETCOMM_NIC leaves it out"
                                                     : "it is virtual or a bridge, and not named";
   }
-  const auto place = static_cast<size_t>(choice - report.order.data());
-  if (place >= report.most_rails) {
-    return fmt::format("it is number {} of {} for this device, and HETCOMM_RAILS={}", place + 1,
+  const auto position = static_cast<size_t>(choice - report.order.data());
+  if (position >= report.most_rails) {
+    return fmt::format("it is number {} of {} for this device, and HETCOMM_RAILS={}", position + 1,
                        report.order.size(), report.most_rails);
   }
   return "no transport is bound to it: it is much slower than others, or the only one";

@@ -32,7 +32,7 @@ void DirectAccess::start() {
 
 bool DirectAccess::cancel(Code code, std::string* text) {
   if (cancelled_) return true;
-  drop_parts();
+  drop_pieces();
   const bool is_put = operation_.kind == OperationKind::kPut;
   if (!is_put || (breaking_count_ == 0 && !all_.is_barrier_up())) return false;
   cancelled_ = true;
@@ -42,16 +42,16 @@ bool DirectAccess::cancel(Code code, std::string* text) {
 }
 
 void DirectAccess::lose(Code* code, std::string* text) {
-  drop_parts();
+  drop_pieces();
   if (!cancelled_) return;
   *code = code_;
   *text = std::move(text_);
 }
 
-void DirectAccess::drop_parts() {
+void DirectAccess::drop_pieces() {
   for (size_t i = 0; i < count_; ++i) {
-    const Rail* const rail = parts()[i].rail;
-    if (rail == nullptr || !association_.bulks().cancel(parts()[i])) continue;
+    const Rail* const rail = pieces()[i].rail;
+    if (rail == nullptr || !association_.bulks().cancel(pieces()[i])) continue;
     if (!is_breaking(*rail)) breaking_[breaking_count_++] = rail;
   }
   running_ = 0;
@@ -63,10 +63,10 @@ void DirectAccess::rail_failed(const Rail& rail) {
       breaking_.begin());
   bool had_some = false;
   for (size_t i = 0; i < count_; ++i) {
-    OwnedBulk& part = parts()[i];
-    if (part.rail != &rail) continue;
-    missing_[missing_count_++] = {part.local.offset, part.local.length};
-    association_.bulks().cancel(part);
+    OwnedBulk& piece = pieces()[i];
+    if (piece.rail != &rail) continue;
+    missing_[missing_count_++] = {piece.local.offset, piece.local.length};
+    association_.bulks().cancel(piece);
     --running_;
     had_some = true;
   }
@@ -98,7 +98,7 @@ bool DirectAccess::is_breaking(const Rail& rail) const {
 
 size_t DirectAccess::running_on(const Rail& rail) {
   return static_cast<size_t>(std::count_if(
-      parts(), parts() + count_, [&](const OwnedBulk& part) { return part.rail == &rail; }));
+      pieces(), pieces() + count_, [&](const OwnedBulk& piece) { return piece.rail == &rail; }));
 }
 
 // Gives pieces to connections that have too few in flight.
@@ -115,8 +115,8 @@ void DirectAccess::feed() {
   for (size_t depth = 1; depth <= kDepth; ++depth) {
     for (size_t i = 0; i < count && is_missing_some(); ++i) {
       Rail& rail = *rails[i];
-      // A new connection may have replaced a failed one while all parts are in use.
-      if (running_on(rail) >= depth || running_ == kMaxParts) continue;
+      // A new connection may have replaced a failed one while all pieces are in use.
+      if (running_on(rail) >= depth || running_ == kMaxPieces) continue;
       issue(rail, take(count, rail.rate_of(rail.sending) / total));
     }
   }
@@ -140,19 +140,19 @@ DirectAccess::Range DirectAccess::take(size_t rails, double share) {
 void DirectAccess::issue(Rail& rail, Range range) {
   static_assert(std::is_trivially_destructible_v<OwnedBulk>);
   OwnedBulk* const unused = std::find_if(
-      parts(), parts() + count_, [](const OwnedBulk& part) { return part.rail == nullptr; });
-  if (unused == parts() + count_) ++count_;
-  OwnedBulk& part = *std::construct_at(unused);
-  part.owner = this;
-  part.rail = &rail;
-  part.is_get = operation_.kind == OperationKind::kGet;
-  part.local = ExtentView{operation_.extents(), range.offset, range.length};
-  part.key = access_of(operation_).remote->key(rail.ends.peer);
-  part.remote_offset = operation_.target.offset + range.offset;
-  part.high_priority = operation_.options.high_priority;
+      pieces(), pieces() + count_, [](const OwnedBulk& piece) { return piece.rail == nullptr; });
+  if (unused == pieces() + count_) ++count_;
+  OwnedBulk& piece = *std::construct_at(unused);
+  piece.owner = this;
+  piece.rail = &rail;
+  piece.is_get = operation_.kind == OperationKind::kGet;
+  piece.local = ExtentView{operation_.extents(), range.offset, range.length};
+  piece.key = access_of(operation_).remote->key(rail.ends.peer);
+  piece.remote_offset = operation_.target.offset + range.offset;
+  piece.high_priority = operation_.options.high_priority;
   if (!operation_.buffers.on_host) rail.counters().device_bytes_direct += range.length;
   ++running_;
-  association_.bulks().submit(part);
+  association_.bulks().submit(piece);
 }
 
 // Ends the access when nothing is in flight and no connection takes more.
@@ -226,15 +226,15 @@ void DirectAccesses::start(Operation& operation) {
   operation.phase = OperationPhase::kDirect;
   assert(direct_of(operation) == nullptr);
   direct_of(operation) = direct.get();
-  direct->place = operations_.size();
+  direct->position = operations_.size();
   operations_.push_back(&operation);
   direct.release()->start();
 }
 
 void DirectAccesses::forget(Operation& operation) {
-  const size_t place = direct_of(operation)->place;
-  operations_[place] = operations_.back();
-  direct_of(*operations_[place])->place = place;
+  const size_t position = direct_of(operation)->position;
+  operations_[position] = operations_.back();
+  direct_of(*operations_[position])->position = position;
   operations_.pop_back();
   direct_of(operation) = nullptr;
 }
@@ -286,7 +286,7 @@ void DirectAccesses::acknowledged(uint32_t sequence) {
 
 void DirectAccesses::go_on() {
   ++round_;
-  // When an access ends, forget() moves the last one to its place. The loop has visited that one
+  // When an access ends, forget() moves the last one to its position. The loop has visited that one
   // already, or it is new and needs no visit.
   for (size_t i = operations_.size(); i-- > 0;) {
     if (i >= operations_.size()) continue;

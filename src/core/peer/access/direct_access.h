@@ -30,8 +30,8 @@ class DirectAccess final : public BulkOwner, public Mortal {
   DirectAccess(DirectAccesses& all, Association& association, Operation& operation);
 
   // DirectAccesses owns these fields.
-  size_t place = 0;    // position in DirectAccesses' list
-  uint64_t round = 0;  // last round of go_on() that included this access
+  size_t position = 0;  // position in DirectAccesses' list
+  uint64_t round = 0;   // last round of go_on() that included this access
 
   // Starts the access over the pair's connections that reach the memory.
   void start() HETCOMM_UNDER_BATON;
@@ -48,7 +48,7 @@ class DirectAccess final : public BulkOwner, public Mortal {
   // Removes this access from the list, and frees it once none of its upcalls is on the stack.
   void retire() HETCOMM_UNDER_BATON;
 
-  // Returns whether a part is in flight on |rail|, or was when the access was cancelled.
+  // Returns whether a piece is in flight on |rail|, or was when the access was cancelled.
   bool uses(const Rail& rail) HETCOMM_UNDER_BATON {
     return running_on(rail) > 0 || is_breaking(rail);
   }
@@ -60,7 +60,7 @@ class DirectAccess final : public BulkOwner, public Mortal {
   };
   static constexpr size_t kMaxRails = 8;
   static constexpr size_t kDepth = 2;  // pieces in flight on one connection
-  static constexpr size_t kMaxParts = kMaxRails * kDepth;
+  static constexpr size_t kMaxPieces = kMaxRails * kDepth;
   static constexpr uint64_t kMinPiece = 64 << 10;
   static constexpr uint64_t kMaxPiece = 4 << 20;
   static constexpr uint64_t kPieceUnit = 4 << 10;
@@ -81,28 +81,28 @@ class DirectAccess final : public BulkOwner, public Mortal {
   Range take(size_t rails, double share) HETCOMM_UNDER_BATON;
   void issue(Rail& rail, Range range) HETCOMM_UNDER_BATON;
   void settle() HETCOMM_UNDER_BATON;
-  void drop_parts() HETCOMM_UNDER_BATON;
+  void drop_pieces() HETCOMM_UNDER_BATON;
   uint64_t placed_in_front() const HETCOMM_UNDER_BATON;
-  OwnedBulk* parts() HETCOMM_UNDER_BATON { return reinterpret_cast<OwnedBulk*>(storage_.data()); }
+  OwnedBulk* pieces() HETCOMM_UNDER_BATON { return reinterpret_cast<OwnedBulk*>(storage_.data()); }
 
   DirectAccesses& all_;
   Association& association_;
   Operation& operation_;
   const RailMasks near_;  // transports that are used while connections between them exist
-  // Holds |count_| parts. Most accesses have one. The rest of the storage is never touched.
-  alignas(OwnedBulk) std::array<std::byte, kMaxParts * sizeof(OwnedBulk)> storage_;
+  // Holds |count_| pieces. Most accesses have one. The rest of the storage is never touched.
+  alignas(OwnedBulk) std::array<std::byte, kMaxPieces * sizeof(OwnedBulk)> storage_;
   size_t count_ = 0;
   size_t running_ = 0;
   uint64_t next_ = 0;  // offset of the first byte that no connection was given yet
   // Ranges that were in flight on a connection that failed. They are whole pieces, so there are
-  // never more ranges than parts.
-  std::array<Range, kMaxParts> missing_;
+  // never more ranges than pieces.
+  std::array<Range, kMaxPieces> missing_;
   size_t missing_count_ = 0;
   uint32_t failures_ = 0;
   Code code_ = Code::kOk;
   // The access was cancelled, and waits for its connections to fail and then for the barrier.
   bool cancelled_ = false;
-  std::array<const Rail*, kMaxParts> breaking_{};
+  std::array<const Rail*, kMaxPieces> breaking_{};
   size_t breaking_count_ = 0;
   std::string text_;
 };

@@ -9,7 +9,7 @@ namespace {
 constexpr uint64_t kMaxWalked = 32;
 // The number of tables of receives with wildcards above which an empty table is removed.
 constexpr size_t kMaxIdleTables = 8;
-constexpr size_t kPlacesAtOnce = 64;
+constexpr size_t kHooksAtOnce = 64;
 
 bool accepts(const MatchMask& mask, int32_t source, uint64_t tag, const Incoming& message) {
   return (mask.any_source || message.source == source) && ((message.tag ^ tag) & ~mask.ignore) == 0;
@@ -70,8 +70,8 @@ Operation* MatchTable::match_wildcards(int32_t source, uint64_t tag) {
 // --- unexpected messages ------------------------------------------------------
 
 void MessageTable::append(List& list, Incoming& message) const {
-  place_of(message) = {nullptr, list.last};
-  (list.last != nullptr ? place_of(*list.last).next : list.first) = &message;
+  hook_of(message) = {nullptr, list.last};
+  (list.last != nullptr ? hook_of(*list.last).next : list.first) = &message;
   list.last = &message;
 }
 
@@ -83,9 +83,9 @@ void MessageTable::append(Incoming& message) {
 
 void MessageTable::remove(Incoming& message) {
   List& list = lists_.at(mask_.hash(message.source, message.tag));
-  const auto [next, previous] = place_of(message);
-  (previous != nullptr ? place_of(*previous).next : list.first) = next;
-  (next != nullptr ? place_of(*next).previous : list.last) = previous;
+  const auto [next, previous] = hook_of(message);
+  (previous != nullptr ? hook_of(*previous).next : list.first) = next;
+  (next != nullptr ? hook_of(*next).previous : list.last) = previous;
   --count_;
 }
 
@@ -93,14 +93,14 @@ Incoming* MessageTable::find(int32_t source, uint64_t tag, uint64_t* steps) cons
   if (count_ == 0) return nullptr;
   Incoming* each = lists_.at(mask_.hash(source, tag)).first;
   for (; each != nullptr && !accepts(mask_, source, tag, *each); ++*steps) {
-    each = place_of(*each).next;
+    each = hook_of(*each).next;
   }
   return each;
 }
 
 void MessageTable::move(List& old) {
   for (Incoming* each = old.first; each != nullptr;) {
-    Incoming* const next = place_of(*each).next;
+    Incoming* const next = hook_of(*each).next;
     append(lists_.at(mask_.hash(each->source, each->tag)), *each);
     each = next;
   }
@@ -149,8 +149,8 @@ Incoming* MatchTable::search_unexpected(int32_t source, uint64_t tag, uint64_t i
 
 // --- indexes of unexpected messages ---------------------------------------------
 
-// Returns an unused place, or that of the least recently used index.
-std::optional<MatchTable::Index>& MatchTable::place_for_index() {
+// Returns room that is unused, or that of the least recently used index.
+std::optional<MatchTable::Index>& MatchTable::room_for_index() {
   std::optional<Index>* oldest = &indexes_.front();
   for (std::optional<Index>& each : indexes_) {
     if (!each) return each;
@@ -160,11 +160,11 @@ std::optional<MatchTable::Index>& MatchTable::place_for_index() {
 }
 
 void MatchTable::make_index(const MatchMask& mask) {
-  std::optional<Index>& index = place_for_index();
+  std::optional<Index>& index = room_for_index();
   try {
     for (Incoming* each = arrived_.next_arrived; each != nullptr && !has_indexes_;
          each = each->next_arrived) {
-      take_index_places(*each);
+      take_index_hooks(*each);
     }
     has_indexes_ = true;
     index.emplace(static_cast<size_t>(&index - indexes_.data()), mask, ++searches_);
@@ -177,20 +177,20 @@ void MatchTable::make_index(const MatchMask& mask) {
   }
 }
 
-void MatchTable::take_index_places(Incoming& message) {
-  if (free_index_places_ == nullptr) {
-    index_places_.push_back(std::make_unique<Incoming::IndexPlaces[]>(kPlacesAtOnce));
-    for (size_t i = 0; i < kPlacesAtOnce; ++i) {
-      Incoming::IndexPlaces& made = index_places_.back()[i];
-      made.next_free = std::exchange(free_index_places_, &made);
+void MatchTable::take_index_hooks(Incoming& message) {
+  if (free_index_hooks_ == nullptr) {
+    index_hooks_.push_back(std::make_unique<Incoming::IndexHooks[]>(kHooksAtOnce));
+    for (size_t i = 0; i < kHooksAtOnce; ++i) {
+      Incoming::IndexHooks& made = index_hooks_.back()[i];
+      made.next_free = std::exchange(free_index_hooks_, &made);
     }
   }
-  message.index_places = std::exchange(free_index_places_, free_index_places_->next_free);
+  message.index_hooks = std::exchange(free_index_hooks_, free_index_hooks_->next_free);
 }
 
 void MatchTable::add_to_indexes(Incoming& message) {
   try {
-    take_index_places(message);
+    take_index_hooks(message);
   } catch (const std::bad_alloc&) {
     drop_indexes();  // searches walk the list again
     return;
@@ -204,15 +204,15 @@ void MatchTable::remove_from_indexes(Incoming& message) {
   for (std::optional<Index>& each : indexes_) {
     if (each) each->table.remove(message);
   }
-  message.index_places->next_free = std::exchange(free_index_places_, message.index_places);
+  message.index_hooks->next_free = std::exchange(free_index_hooks_, message.index_hooks);
   if (arrived_.next_arrived == nullptr) drop_unused_indexes();
 }
 
 void MatchTable::drop_indexes() {
   for (std::optional<Index>& each : indexes_) each.reset();
   has_indexes_ = false;
-  index_places_.clear();
-  free_index_places_ = nullptr;
+  index_hooks_.clear();
+  free_index_hooks_ = nullptr;
 }
 
 // Drops the indexes that were not searched since the queue was last empty. They only make messages
@@ -224,9 +224,9 @@ void MatchTable::drop_unused_indexes() {
     has_indexes_ = has_indexes_ || each;
   }
   searches_when_idle_ = searches_;
-  if (has_indexes_ && index_places_.size() == 1) return;
-  index_places_.clear();
-  free_index_places_ = nullptr;
+  if (has_indexes_ && index_hooks_.size() == 1) return;
+  index_hooks_.clear();
+  free_index_hooks_ = nullptr;
 }
 
 }  // namespace hetcomm

@@ -45,19 +45,19 @@ struct Incoming {
   }
   ConstByteSpan payload() const { return {bytes, bytes != nullptr ? length : 0}; }
 
-  // The message's place in one list of a MessageTable.
-  struct Place {
+  // The message's hook in one list of a MessageTable.
+  struct ListHook {
     Incoming* next;
     Incoming* previous;
   };
-  // The message's places in the indexes of a MatchTable. The table owns this object.
-  struct IndexPlaces {
+  // The message's hooks in the indexes of a MatchTable. The table owns this object.
+  struct IndexHooks {
     static constexpr size_t kCount = 4;
-    std::array<Place, kCount> places;
-    IndexPlaces* next_free;
+    std::array<ListHook, kCount> hooks;
+    IndexHooks* next_free;
   };
-  Place place;                // set by the match table
-  IndexPlaces* index_places;  // set while the match table has indexes
+  ListHook hook;            // set by the match table
+  IndexHooks* index_hooks;  // set while the match table has indexes
   Incoming* next_arrived = nullptr;
   Incoming* next_arriving;
   Incoming* previous_arrived = nullptr;
@@ -205,10 +205,10 @@ class ReceiveTable {
 };
 
 // Messages that found no receive, indexed by the parts that a receive compares. The lists link
-// Incoming::place, or entry |index| of Incoming::index_places.
+// Incoming::hook, or entry |index| of Incoming::index_hooks.
 class MessageTable {
  public:
-  static constexpr size_t kNoIndex = Incoming::IndexPlaces::kCount;
+  static constexpr size_t kNoIndex = Incoming::IndexHooks::kCount;
   MessageTable(size_t index, const MatchMask& mask) : index_(index), mask_(mask) {}
   MessageTable(const MessageTable&) = delete;
   MessageTable& operator=(const MessageTable&) = delete;
@@ -226,8 +226,8 @@ class MessageTable {
     Incoming* first = nullptr;
     Incoming* last = nullptr;
   };
-  Incoming::Place& place_of(Incoming& message) const {
-    return index_ == kNoIndex ? message.place : message.index_places->places[index_];
+  Incoming::ListHook& hook_of(Incoming& message) const {
+    return index_ == kNoIndex ? message.hook : message.index_hooks->hooks[index_];
   }
   void append(List& list, Incoming& message) const;
   void move(List& old) HETCOMM_UNDER_BATON;
@@ -240,7 +240,7 @@ class MessageTable {
 
 class MatchTable {
  public:
-  static constexpr size_t kMaxIndexes = Incoming::IndexPlaces::kCount;
+  static constexpr size_t kMaxIndexes = Incoming::IndexHooks::kCount;
 
   MatchTable() { arrived_.previous_arrived = &arrived_; }
   MatchTable(const MatchTable&) = delete;
@@ -293,9 +293,9 @@ class MatchTable {
   ReceiveTable& wild_for(const MatchMask& mask) HETCOMM_UNDER_BATON;
   Operation* match_wildcards(int32_t source, uint64_t tag) HETCOMM_UNDER_BATON;
   Incoming* search_unexpected(int32_t source, uint64_t tag, uint64_t ignore) HETCOMM_UNDER_BATON;
-  std::optional<Index>& place_for_index() HETCOMM_UNDER_BATON;
+  std::optional<Index>& room_for_index() HETCOMM_UNDER_BATON;
   void make_index(const MatchMask& mask) HETCOMM_UNDER_BATON;
-  void take_index_places(Incoming& message) HETCOMM_UNDER_BATON;
+  void take_index_hooks(Incoming& message) HETCOMM_UNDER_BATON;
   void add_to_indexes(Incoming& message) HETCOMM_UNDER_BATON;
   void remove_from_indexes(Incoming& message) HETCOMM_UNDER_BATON;
   void drop_indexes() HETCOMM_UNDER_BATON;
@@ -311,8 +311,8 @@ class MatchTable {
   bool has_indexes_ = false;
   uint64_t searches_ = 0;            // searches that have used or made an index
   uint64_t searches_when_idle_ = 0;  // |searches_| when the queue last became empty
-  std::vector<std::unique_ptr<Incoming::IndexPlaces[]>> index_places_;
-  Incoming::IndexPlaces* free_index_places_ = nullptr;  // places that no message uses
+  std::vector<std::unique_ptr<Incoming::IndexHooks[]>> index_hooks_;
+  Incoming::IndexHooks* free_index_hooks_ = nullptr;  // hooks that no message uses
   uint64_t steps_ = 0;
 };
 

@@ -25,7 +25,7 @@ uint64_t piece_of(const TrackShare& share) {
 }  // namespace
 
 void Pacer::add(Flow& flow) {
-  flow.ways = std::make_unique<Place[]>(kWays);
+  flow.ways = std::make_unique<FlowWay[]>(kWays);
   flow.member = std::make_unique<LinkShare::Member[]>(kLinks);
   flows_.push_back(&flow);
   size_t joined = 0;
@@ -125,20 +125,20 @@ void Pacer::ended(const Piece& piece, uint64_t now_ns) {
 }
 
 void Pacer::let_wait(Flow& flow, size_t way) {
-  Place& place = flow.ways[way];
-  if (place.waits) return;
-  place.waits = true;
-  place.link = ways_[way].link;
-  link(place.link).waits(flow.member[place.link]);
+  FlowWay& own = flow.ways[way];
+  if (own.waits) return;
+  own.waits = true;
+  own.link = ways_[way].link;
+  link(own.link).waits(flow.member[own.link]);
   ++ways_[way].waiting;
   ++waiting_;
 }
 
 void Pacer::stop_waiting(Flow& flow, size_t way) {
-  Place& place = flow.ways[way];
-  if (!place.waits) return;
-  place.waits = false;
-  link(place.link).waits_no_more(flow.member[place.link]);
+  FlowWay& own = flow.ways[way];
+  if (!own.waits) return;
+  own.waits = false;
+  link(own.link).waits_no_more(flow.member[own.link]);
   --ways_[way].waiting;
   --waiting_;
 }
@@ -161,7 +161,7 @@ void Pacer::set_timer(uint64_t now_ns) {
   timer_ns_ = kForever;
   if (waiting_ == 0) return;
   for (const Flow* flow : flows_) {
-    const auto waits = [](const Place& place) { return place.waits; };
+    const auto waits = [](const FlowWay& own) { return own.waits; };
     if (flow->earliest_ns > now_ns &&
         std::any_of(flow->ways.get(), flow->ways.get() + kWays, waits)) {
       timer_ns_ = std::min(timer_ns_, flow->earliest_ns);

@@ -41,7 +41,7 @@ class Pacer {
     size_t link;    // LinkShares::index_of()
   };
   // State of a queue on one connection.
-  struct Place {
+  struct FlowWay {
     uint64_t under_way = 0;  // bytes in flight
     bool waits = false;
     size_t link = 0;  // the link that the queue waits for
@@ -53,7 +53,7 @@ class Pacer {
     Pacer* pacer = nullptr;  // null: the queue is not paced
     uint32_t track = 0;      // number of the queue's track, once it is open
     // These fields are set while the queue is paced.
-    std::unique_ptr<Place[]> ways;                // kWays entries
+    std::unique_ptr<FlowWay[]> ways;              // kWays entries
     std::unique_ptr<LinkShare::Member[]> member;  // kLinks entries
     uint64_t earliest_ns = 0;                     // when the queue's rate allows the next piece
   };

@@ -370,7 +370,7 @@ void MessageReceiver::queue_unexpected(MatchTable& table, Incoming& message,
                                        const WireHeader& header) {
   table.add_unexpected(&message);
   data().engine.note_arrival();
-  if ((header.flags & kFlagCollective) != 0) listener_.on_unexpected_part(rank(), header);
+  if ((header.flags & kFlagCollective) != 0) listener_.on_unexpected_message(rank(), header);
 }
 
 void MessageReceiver::free(Incoming& message) {

@@ -193,7 +193,7 @@ class ReceiveTransfer final : public Mortal {
     uint64_t offset;
     uint64_t length;
   };
-  // The place where the sender's memory can be read. Without a key it cannot be read.
+  // The location where the sender's memory can be read. Without a key it cannot be read.
   struct Source {
     uint64_t rail;
     RemoteKey key;

@@ -78,7 +78,7 @@ class SendTransfer::Piece final : public BulkOwner, public CopyHandler, public M
     if (!transfer_.send_->buffers.on_host) {
       staging().start(copy_, StreamDirection::kToHost, transfer_.send_->buffers.pieces, offset_,
                       chunk, length(), *this);
-    } else if (place_) {
+    } else if (location_) {
       gather(transfer_.send_->extents(), offset_, {chunk, length()});
       offer();
     } else {
@@ -107,30 +107,31 @@ class SendTransfer::Piece final : public BulkOwner, public CopyHandler, public M
       transfer_.piece_finished(*this, status.ok() ? Status(Code::kCancelled) : status);
       return;
     }
-    place_ ? offer() : put_from(Extents(&extent_, 1), 0);
+    location_ ? offer() : put_from(Extents(&extent_, 1), 0);
   }
   std::string copy_purpose() const override HETCOMM_UNDER_BATON {
     return transfer_.send_ != nullptr ? hetcomm::describe(*transfer_.send_) : "a message";
   }
-  // Finds the place where the peer can read the chunk. If out of memory, the bytes are put instead.
+  // Finds the location where the peer can read the chunk. If out of memory, the bytes are put
+  // instead.
   void locate() HETCOMM_UNDER_BATON {
     try {
       if (transfer_.table_.offers().may_offer_on(*rail_)) {
-        place_ = transfer_.chunks_.locate(chunk_, rail_->ends.own);
+        location_ = transfer_.chunks_.locate(chunk_, rail_->ends.own);
       }
-      if (place_ && place_->region_bytes > UINT32_MAX) place_.reset();
+      if (location_ && location_->region_bytes > UINT32_MAX) location_.reset();
     } catch (const std::bad_alloc&) {
-      place_.reset();
+      location_.reset();
     }
   }
   void offer() HETCOMM_UNDER_BATON {
     offered_ = true;
     number_ = transfer_.table_.offers().next_number();
-    const OfferBody body{.region = place_->region,
+    const OfferBody body{.region = location_->region,
                          .offset = bulk_.remote_offset,
                          .length = static_cast<uint32_t>(length()),
-                         .region_offset = static_cast<uint32_t>(place_->offset),
-                         .region_bytes = static_cast<uint32_t>(place_->region_bytes),
+                         .region_offset = static_cast<uint32_t>(location_->offset),
+                         .region_bytes = static_cast<uint32_t>(location_->region_bytes),
                          .number = number_};
     transfer_.association_.send_protocol(MessageKind::kOffer, offers_to_, transfer_.wire_id_, &body,
                                          sizeof(body));
@@ -149,7 +150,7 @@ class SendTransfer::Piece final : public BulkOwner, public CopyHandler, public M
   CopyJob copy_;
   iovec extent_{};
   std::byte* chunk_ = nullptr;
-  std::optional<ChunkPlace> place_;  // where the bytes are offered
+  std::optional<ChunkLocation> location_;  // where the bytes are offered
   uint64_t offers_to_ = 0;
   uint32_t number_ = 0;   // number of the offer
   bool offered_ = false;  // the offer is unanswered

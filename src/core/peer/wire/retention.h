@@ -111,9 +111,9 @@ class Retention {
   }
   Record read_record(uint64_t at) const HETCOMM_UNDER_BATON {
     Record record;
-    const uint64_t place = at & (ring_.size() - 1);
-    if (sizeof(record) <= ring_.size() - place) [[likely]] {
-      std::memcpy(&record, ring_.data() + place, sizeof(record));
+    const uint64_t start = at & (ring_.size() - 1);
+    if (sizeof(record) <= ring_.size() - start) [[likely]] {
+      std::memcpy(&record, ring_.data() + start, sizeof(record));
     } else {
       copy_out(at, &record, sizeof(record));
     }

@@ -239,7 +239,7 @@ TEST_P(OneSided, PutsAndGetsMoveTheRightBytes) {
   });
 }
 
-TEST_P(OneSided, ManyConcurrentPutsLandInTheirPlaces) {
+TEST_P(OneSided, ManyConcurrentPutsLandAtTheirAddresses) {
   run_two([](Member& me) {
     constexpr uint64_t kSlots = 200;
     constexpr uint64_t kSlot = 70'000;

@@ -10,12 +10,12 @@ namespace hetcomm::opencl {
 
 // Bytes in a context's memory that start at |offset| in |buffer|, or from |pointer| if |buffer| is
 // null.
-struct Place {
+struct Location {
   cl_mem buffer = nullptr;
   uint64_t offset = 0;
   std::byte* pointer = nullptr;
 
-  Place further(uint64_t bytes) const {
+  Location further(uint64_t bytes) const {
     if (pointer != nullptr) return {.pointer = pointer + bytes};
     return {.buffer = buffer, .offset = offset + bytes};
   }

@@ -1,4 +1,4 @@
-#include "src/net/listening_place.h"
+#include "src/net/listening_host.h"
 
 #include <sys/socket.h>
 
@@ -9,33 +9,33 @@
 
 namespace hetcomm {
 
-void ListeningPlace::encode(ByteWriter& writer) const {
-  writer.write_raw(host);
-  const size_t count = std::min(addresses.size(), kMaxPlaceAddresses);
+void ListeningHost::encode(ByteWriter& writer) const {
+  writer.write_raw(id);
+  const size_t count = std::min(addresses.size(), kMaxListeningAddresses);
   writer.write(static_cast<uint8_t>(count));
   for (size_t i = 0; i < count; ++i) addresses[i].encode(writer);
 }
 
-std::optional<ListeningPlace> ListeningPlace::decode(ByteReader& reader) {
-  ListeningPlace place;
-  const ConstByteSpan host = reader.read_raw(place.host.size());
-  std::copy(host.begin(), host.end(), place.host.begin());
+std::optional<ListeningHost> ListeningHost::decode(ByteReader& reader) {
+  ListeningHost read;
+  const ConstByteSpan id = reader.read_raw(read.id.size());
+  std::copy(id.begin(), id.end(), read.id.begin());
   const uint8_t count = reader.read<uint8_t>();
-  if (reader.failed() || count == 0 || count > kMaxPlaceAddresses) return std::nullopt;
-  place.addresses.reserve(count);
+  if (reader.failed() || count == 0 || count > kMaxListeningAddresses) return std::nullopt;
+  read.addresses.reserve(count);
   for (uint8_t i = 0; i < count; ++i) {
     Result<Address> address = Address::decode(reader);
     if (!address.ok()) return std::nullopt;
     const int family = address->family();
     if ((family != AF_INET && family != AF_INET6) || address->port() == 0) return std::nullopt;
-    place.addresses.push_back(*address);
+    read.addresses.push_back(*address);
   }
-  return place;
+  return read;
 }
 
-Result<std::vector<Address>> usable_addresses(const ListeningPlace& mine,
-                                              const ListeningPlace& theirs) {
-  const bool other_host = are_different_hosts(mine.host, theirs.host);
+Result<std::vector<Address>> usable_addresses(const ListeningHost& mine,
+                                              const ListeningHost& theirs) {
+  const bool other_host = are_different_hosts(mine.id, theirs.id);
   std::vector<Address> usable;
   usable.reserve(theirs.addresses.size());
   std::string refused;

@@ -1,4 +1,4 @@
-#include "src/liveness/proved_places.h"
+#include "src/liveness/proved_addresses.h"
 
 #include <sys/socket.h>
 
@@ -7,22 +7,22 @@
 
 namespace hetcomm::liveness {
 
-std::string place_of(const Address& address) {
+std::string without_port(const Address& address) {
   return address.family() == AF_UNIX ? "local" : address.with_port(0).to_string();
 }
 
-void ProvedPlaces::add(int rank, const Address& address) {
-  if (!contain(rank, address)) places_.emplace(rank, place_of(address));
+void ProvedAddresses::add(int rank, const Address& address) {
+  if (!contain(rank, address)) addresses_.emplace(rank, without_port(address));
 }
 
-bool ProvedPlaces::contain(int rank, const Address& address) const {
+bool ProvedAddresses::contain(int rank, const Address& address) const {
   if (address.is_loopback() && address.family() != AF_UNIX) return false;
-  const auto [begin, end] = places_.equal_range(rank);
-  const std::string place = place_of(address);
-  return std::any_of(begin, end, [&](const auto& one) { return one.second == place; });
+  const auto [begin, end] = addresses_.equal_range(rank);
+  const std::string proved = without_port(address);
+  return std::any_of(begin, end, [&](const auto& one) { return one.second == proved; });
 }
 
-ConnectFailure ProvedPlaces::failure_of(int rank, const Connector& connector) const {
+ConnectFailure ProvedAddresses::failure_of(int rank, const Connector& connector) const {
   const auto& other = connector.other_process();
   if (other && contain(rank, other->address)) return ConnectFailure::kOtherIncarnation;
   const std::vector<Address>& refused = connector.refused();

@@ -1,5 +1,5 @@
-// A listening place has the addresses at which a process listens. A transport that connects by IP
-// sends it to its peers, which choose the addresses that they can try.
+// The host of a process, and the addresses at which it listens. A transport that connects by IP
+// sends them to its peers, which choose the addresses that they can try.
 #pragma once
 
 #include <optional>
@@ -12,17 +12,17 @@
 
 namespace hetcomm {
 
-inline constexpr size_t kMaxPlaceAddresses = 8;
+inline constexpr size_t kMaxListeningAddresses = 8;
 
-struct ListeningPlace {
-  HostId host{};
+struct ListeningHost {
+  HostId id{};
   std::vector<Address> addresses;  // IPv4 and IPv6 with their ports, best first
 
-  // Writes the first kMaxPlaceAddresses addresses.
+  // Writes the first kMaxListeningAddresses addresses.
   void encode(ByteWriter& writer) const;
-  // Returns nothing if the input, which may be hostile, is not a place with 1 to kMaxPlaceAddresses
-  // addresses.
-  static std::optional<ListeningPlace> decode(ByteReader& reader);
+  // Returns nothing if the input, which may be hostile, is not a host with 1 to
+  // kMaxListeningAddresses addresses.
+  static std::optional<ListeningHost> decode(ByteReader& reader);
 };
 
 // Returns the addresses in |theirs| that can be tried from |mine|: those of a family that this rank
@@ -31,7 +31,7 @@ struct ListeningPlace {
 // one in |mine|, since both belong to the link that leads to rank 0. If |mine| has none, the
 // address cannot be tried. Fails with UNSUPPORTED if no address is left; the text gives the reason
 // for each.
-Result<std::vector<Address>> usable_addresses(const ListeningPlace& mine,
-                                              const ListeningPlace& theirs);
+Result<std::vector<Address>> usable_addresses(const ListeningHost& mine,
+                                              const ListeningHost& theirs);
 
 }  // namespace hetcomm

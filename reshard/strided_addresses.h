@@ -1,6 +1,6 @@
-// Places: elements at regular distances in memory, and whether some of them share a place.
+// The addresses of elements at regular distances in memory, and whether some elements share one.
 //
-// Elements share a place if a sum of steps, each taken a bounded number of times, equals a given
+// Elements share an address if a sum of steps, each taken a bounded number of times, equals a given
 // distance. Steps that follow each other without a gap are merged into one. The remaining steps are
 // searched, longest step first. The search skips distances that cannot be reached, and those that
 // the other steps do not divide. Rows and planes need no search. A bound on tries ends searches
@@ -15,9 +15,9 @@
 
 namespace hetcomm::reshard {
 
-// Element (i, j, ...) lies at offset + i * strides[0] + j * strides[1] + ... All places are below
-// 2^56.
-struct Places {
+// Element (i, j, ...) lies at offset + i * strides[0] + j * strides[1] + ... All addresses are
+// below 2^56.
+struct StridedAddresses {
   // A box has up to kMaxDimensions extents, and the bytes of an element count as one more.
   static constexpr size_t kMaxExtents = kMaxDimensions + 1;
   using Sizes = std::array<uint64_t, kMaxExtents>;
@@ -26,7 +26,7 @@ struct Places {
   Sizes extents{};  // at least 1
   Sizes strides{};
 
-  // Returns one past the last place.
+  // Returns one past the last address.
   uint64_t end() const {
     uint64_t last = offset;
     for (size_t d = 0; d < dimensions; ++d) last += (extents[d] - 1) * strides[d];
@@ -37,11 +37,12 @@ struct Places {
 // kUnknown: the search reached its bound.
 enum class Meeting : uint8_t { kApart, kMeet, kUnknown };
 
-// Returns whether some element of |one| and some element of |other| share a place, with |other|
+// Returns whether some element of |one| and some element of |other| share an address, with |other|
 // shifted by |distance|.
-Meeting find_meeting(const Places& one, const Places& other, int64_t distance = 0);
+Meeting find_meeting(const StridedAddresses& one, const StridedAddresses& other,
+                     int64_t distance = 0);
 
-// Returns whether two elements of |places| share a place.
-Meeting find_repeat(const Places& places);
+// Returns whether two elements of |addresses| share an address.
+Meeting find_repeat(const StridedAddresses& addresses);
 
 }  // namespace hetcomm::reshard

@@ -1,4 +1,4 @@
-// The places at which ranks have proved themselves: addresses without their ports.
+// The addresses, without ports, at which ranks have proved themselves.
 #pragma once
 
 #include <map>
@@ -10,7 +10,7 @@
 
 namespace hetcomm::liveness {
 
-class ProvedPlaces {
+class ProvedAddresses {
  public:
   // Records that |rank| was proved at |address|.
   void add(int rank, const Address& address);
@@ -22,10 +22,10 @@ class ProvedPlaces {
   ConnectFailure failure_of(int rank, const Connector& connector) const;
 
  private:
-  std::multimap<int, std::string> places_;  // by rank, as texts without a port
+  std::multimap<int, std::string> addresses_;  // by rank, as texts without a port
 };
 
 // Returns |address| without its port.
-std::string place_of(const Address& address);
+std::string without_port(const Address& address);
 
 }  // namespace hetcomm::liveness

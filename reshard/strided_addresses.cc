@@ -1,4 +1,4 @@
-#include "reshard/places.h"
+#include "reshard/strided_addresses.h"
 
 #include <algorithm>
 #include <numeric>
@@ -129,18 +129,18 @@ class Steps {
     return Meeting::kApart;
   }
 
-  std::array<Step, 2 * Places::kMaxExtents> steps_{};
+  std::array<Step, 2 * StridedAddresses::kMaxExtents> steps_{};
   size_t count_ = 0;
   uint32_t tries_ = 0;
 };
 
 // Returns whether, in the order of the strides, each step is longer than the total reach of all
 // shorter ones.
-bool is_nested(const Places& places) {
-  std::array<std::pair<uint64_t, uint64_t>, Places::kMaxExtents> steps;  // stride, most
+bool is_nested(const StridedAddresses& addresses) {
+  std::array<std::pair<uint64_t, uint64_t>, StridedAddresses::kMaxExtents> steps;  // stride, most
   size_t count = 0;
-  for (size_t d = 0; d < places.dimensions; ++d) {
-    if (places.extents[d] > 1) steps[count++] = {places.strides[d], places.extents[d] - 1};
+  for (size_t d = 0; d < addresses.dimensions; ++d) {
+    if (addresses.extents[d] > 1) steps[count++] = {addresses.strides[d], addresses.extents[d] - 1};
   }
   std::sort(steps.begin(), steps.begin() + count);
   uint64_t reach = 0;
@@ -153,34 +153,34 @@ bool is_nested(const Places& places) {
 
 }  // namespace
 
-// Searches for steps of |one| that lead from its first element to a shared place, and steps of
-// |other| that lead from that place to the last element of |other|.
-Meeting find_meeting(const Places& one, const Places& other, int64_t distance) {
+// Searches for steps of |one| that lead from its first element to a shared address, and steps of
+// |other| that lead from that address to the last element of |other|.
+Meeting find_meeting(const StridedAddresses& one, const StridedAddresses& other, int64_t distance) {
   Steps steps;
   auto total = static_cast<int64_t>(other.end() - 1) + distance - static_cast<int64_t>(one.offset);
-  for (const Places* places : {&one, &other}) {
-    for (size_t d = 0; d < places->dimensions; ++d) {
-      steps.add(places->strides[d], places->extents[d] - 1);
+  for (const StridedAddresses* addresses : {&one, &other}) {
+    for (size_t d = 0; d < addresses->dimensions; ++d) {
+      steps.add(addresses->strides[d], addresses->extents[d] - 1);
     }
   }
   return steps.reach(total);
 }
 
-// Finds two elements at one place. Tries each dimension as the first one in which their indices
+// Finds two elements at one address. Tries each dimension as the first one in which their indices
 // differ. Its step is then taken at least once, the steps of later dimensions are taken in either
 // direction, and the total has to be 0.
-Meeting find_repeat(const Places& places) {
-  if (is_nested(places)) return Meeting::kApart;
-  for (size_t first = 0; first < places.dimensions; ++first) {
-    if (places.extents[first] == 1) continue;
-    if (places.strides[first] == 0) return Meeting::kMeet;
+Meeting find_repeat(const StridedAddresses& addresses) {
+  if (is_nested(addresses)) return Meeting::kApart;
+  for (size_t first = 0; first < addresses.dimensions; ++first) {
+    if (addresses.extents[first] == 1) continue;
+    if (addresses.strides[first] == 0) return Meeting::kMeet;
     Steps steps;
-    int64_t total = -static_cast<int64_t>(places.strides[first]);
-    steps.add(places.strides[first], places.extents[first] - 2);
-    for (size_t d = first + 1; d < places.dimensions; ++d) {
-      const uint64_t most = places.extents[d] - 1;
-      steps.add(places.strides[d], 2 * most);
-      total += static_cast<int64_t>(places.strides[d] * most);
+    int64_t total = -static_cast<int64_t>(addresses.strides[first]);
+    steps.add(addresses.strides[first], addresses.extents[first] - 2);
+    for (size_t d = first + 1; d < addresses.dimensions; ++d) {
+      const uint64_t most = addresses.extents[d] - 1;
+      steps.add(addresses.strides[d], 2 * most);
+      total += static_cast<int64_t>(addresses.strides[d] * most);
     }
     const Meeting found = steps.reach(total);
     if (found != Meeting::kApart) return found;
