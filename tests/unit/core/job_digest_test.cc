@@ -104,7 +104,7 @@ std::string told_of(const JobDigest& digest, size_t rank) {
   }
   return fmt::format("{} {} {} {} {} {} {} {} {}", digest.incarnations[rank],
                      digest.labels[digest.label_of[rank]], digest.clusters[digest.cluster_of[rank]],
-                     digest.places[digest.place_of[rank]].with_port(digest.ports[rank]).to_string(),
+                     digest.addresses[digest.address_of[rank]].with_port(digest.ports[rank]).to_string(),
                      its_class.credit, its_class.tls, its_class.device_count,
                      digest.links[digest.links_of[rank]], kinds);
 }
@@ -224,7 +224,7 @@ TEST(JobDigest, FewBytesNeverExpandToMuchMemory) {
 TEST(JobDigest, AddressWithoutAHostIsRefused) {
   JobDigest digest = gather(0, cards_of(5, Layout::kOneByOne)).value();
   ASSERT_TRUE(decode_digest(encode_digest(digest)).ok());
-  digest.places[2] = Address::local("x");
+  digest.addresses[2] = Address::local("x");
   EXPECT_FALSE(decode_digest(encode_digest(digest)).ok());
 }
 

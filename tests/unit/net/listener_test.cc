@@ -104,7 +104,7 @@ TEST(ListeningHostTest, AddressThatNobodyListensOnIsRefused) {
     EXPECT_FALSE(decoded(ConstByteSpan(bytes).first(size))) << size;
   }
   ByteWriter nine;
-  nine.write_raw(good.host);
+  nine.write_raw(good.id);
   nine.write(static_cast<uint8_t>(kMaxListeningAddresses + 1));
   for (size_t i = 0; i <= kMaxListeningAddresses; ++i) good.addresses[0].encode(nine);
   EXPECT_FALSE(decoded(nine.bytes()));
@@ -131,9 +131,9 @@ TEST(ListeningHostTest, UsableAddressesShareAFamilyAndExcludeForeignLoopback) {
   theirs.addresses.push_back(numeric("192.0.2.1", 7));
   EXPECT_THAT(texts(usable_addresses(mine, theirs).value()),
               ElementsAre("127.0.0.1:5", "192.0.2.1:7"));
-  theirs.host = kUnknownHost;
+  theirs.id = kUnknownHost;
   EXPECT_EQ(usable_addresses(mine, theirs)->size(), 2u);
-  theirs.host = {std::byte{2}};
+  theirs.id = {std::byte{2}};
   EXPECT_THAT(texts(usable_addresses(mine, theirs).value()), ElementsAre("192.0.2.1:7"));
   theirs.addresses.pop_back();
   const Result<std::vector<Address>> none = usable_addresses(mine, theirs);
