@@ -69,7 +69,7 @@ TEST(TcpDescriptor, LoopbackOfAnotherHostIsUnreachable) {
   Node node(0, 2);
   Result<ListeningHost> contact = tcp::decode_contact(node.transport->contact());
   ASSERT_TRUE(contact.ok());
-  contact->host[0] ^= std::byte{1};
+  contact->id[0] ^= std::byte{1};
   const Status status = node.transport->reach(tcp::encode_contact(*contact));
   EXPECT_EQ(status.code(), Code::kUnsupported);
   EXPECT_THAT(std::string(status.text()), HasSubstr("loopback of another host"));
