@@ -102,11 +102,12 @@ std::string told_of(const JobDigest& digest, size_t rank) {
   for (const RankClass::Kind& kind : its_class.kinds) {
     kinds += kind.name + (kind.within_host ? "! " : " ");
   }
-  return fmt::format("{} {} {} {} {} {} {} {} {}", digest.incarnations[rank],
-                     digest.labels[digest.label_of[rank]], digest.clusters[digest.cluster_of[rank]],
-                     digest.addresses[digest.address_of[rank]].with_port(digest.ports[rank]).to_string(),
-                     its_class.credit, its_class.tls, its_class.device_count,
-                     digest.links[digest.links_of[rank]], kinds);
+  return fmt::format(
+      "{} {} {} {} {} {} {} {} {}", digest.incarnations[rank], digest.labels[digest.label_of[rank]],
+      digest.clusters[digest.cluster_of[rank]],
+      digest.addresses[digest.address_of[rank]].with_port(digest.ports[rank]).to_string(),
+      its_class.credit, its_class.tls, its_class.device_count, digest.links[digest.links_of[rank]],
+      kinds);
 }
 
 std::string told_of(const RankCard& card) {
