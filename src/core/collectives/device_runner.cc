@@ -143,7 +143,7 @@ void DeviceRunner::fill_block(const Side& side, uint32_t block, uint64_t bytes, 
   const uint64_t length = layout_.length_of(bytes, chunk);
   if (length == 0) return;
   side.append_range(block, layout_.offset(chunk), length, own_bytes(chunk) + at,
-                   StreamDirection::kToHost, &copies_->slots().rows());
+                    StreamDirection::kToHost, &copies_->slots().rows());
 }
 
 void DeviceRunner::drain_block(uint32_t block, uint64_t bytes, uint64_t chunk, uint32_t writer,
@@ -151,7 +151,7 @@ void DeviceRunner::drain_block(uint32_t block, uint64_t bytes, uint64_t chunk, u
   const uint64_t length = layout_.length_of(bytes, chunk);
   if (length == 0) return;
   task_->receive().append_range(block, layout_.offset(chunk), length, input_of(writer, chunk) + at,
-                               StreamDirection::kFromHost, &copies_->slots().rows());
+                                StreamDirection::kFromHost, &copies_->slots().rows());
 }
 
 void DeviceRunner::fill(uint64_t chunk) {
@@ -225,8 +225,8 @@ void DeviceRunner::drain(uint64_t chunk) {
         const uint64_t end = layout_.share_begin(length, rank + 1);
         if (begin == end) continue;
         task_->receive().append_range(0, layout_.offset(chunk) + begin, end - begin,
-                                     input_of(rank, chunk) + begin, StreamDirection::kFromHost,
-                                     &copies_->slots().rows());
+                                      input_of(rank, chunk) + begin, StreamDirection::kFromHost,
+                                      &copies_->slots().rows());
       }
       break;
     case Kind::kReduce:

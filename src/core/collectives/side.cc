@@ -126,7 +126,7 @@ void Side::add_rows(const BufferPiece& piece, uint64_t at, uint64_t bytes, std::
 }
 
 void Side::append_range(uint32_t block, uint64_t offset, uint64_t bytes, std::byte* host,
-                       StreamDirection direction, std::vector<StagedRows>* rows) const {
+                        StreamDirection direction, std::vector<StagedRows>* rows) const {
   BufferPiece piece = piece_of(block);
   if (host_ != nullptr) piece = {nullptr, reinterpret_cast<uint64_t>(address(block)), piece.length};
   add_rows(piece, offset, bytes, host, direction, rows);

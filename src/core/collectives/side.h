@@ -65,7 +65,7 @@ class Side {
   // Copies |bytes| of a block, starting at |offset|, to or from |host|. Appends the copies that
   // devices must make; there is room for them.
   void append_range(uint32_t block, uint64_t offset, uint64_t bytes, std::byte* host,
-                   StreamDirection direction, std::vector<StagedRows>* rows) const;
+                    StreamDirection direction, std::vector<StagedRows>* rows) const;
   // Replaces the data to send by a copy whose elements are multiplied by |factor|. Returns false if
   // out of memory.
   bool scale(Staging& staging, reduce::Type type, uint64_t element_bytes,

@@ -120,8 +120,8 @@ class Team final : public JobTask {
     uint64_t tag;
   };
   struct UnexpectedMessages {
-    std::vector<UnexpectedMessage> early;              // arrived before the call was made here
-    std::vector<UnexpectedMessage> seen;               // memory for remember(); empty between calls
+    std::vector<UnexpectedMessage> early;           // arrived before the call was made here
+    std::vector<UnexpectedMessage> seen;            // memory for remember(); empty between calls
     std::unordered_map<uint32_t, uint64_t> newest;  // the highest operation number, by rank index
   };
 
