@@ -61,7 +61,10 @@ def shapes_have_what_they_say():
 
 
 def a_job_runs_on_two_hosts():
-    for shape, devices in (("rails", ("rxe0 rxe1", "rxe2 rxe3")), ("pair", ("rxe0 rxe1",) * 2)):
+    for shape, links, devices in (
+        ("rails", "eth0 eth1 eth2 lo", ("rxe0 rxe1", "rxe2 rxe3")),
+        ("pair", "eth0 eth1 lo", ("rxe0 rxe1",) * 2),
+    ):
         result = run(
             "on-both bash -c 'echo $RANK of $WORLD_SIZE: $(ls /sys/class/net) "
             "$(ibv_devices | grep -o \"rxe[0-9]\"); exit $((RANK * 5))'; echo status $?; "
@@ -69,8 +72,8 @@ def a_job_runs_on_two_hosts():
             "on-host 1 pgrep -x sleep || echo and no sleep",
             "--shape", shape,
         )
-        expect(f"0: 0 of 2: eth0 eth1 lo {devices[0]}\n" in result[1], "rank 0's host", result)
-        expect(f"1: 1 of 2: eth0 eth1 lo {devices[1]}\n" in result[1], "rank 1's host", result)
+        expect(f"0: 0 of 2: {links} {devices[0]}\n" in result[1], "rank 0's host", result)
+        expect(f"1: 1 of 2: {links} {devices[1]}\n" in result[1], "rank 1's host", result)
         expect("status 5\n" in result[1], "the status of the rank that failed", result)
         expect("and no sleep" in result[1], "a command ends with its on-host", result)
 
