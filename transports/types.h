@@ -152,7 +152,7 @@ struct Bulk {
 enum class Passage : uint8_t {
   kNothing,  // there was no data after the first message
   kPassed,   // some data has arrived: the peer's host has acknowledged it
-  kBlocked,  // data was sent, but none of its kind is known to have arrived
+  kBlocked,  // the network has not carried what was sent: none of its kind has arrived
 };
 
 // Identifies one stream of a connection. Both sides use the same value.

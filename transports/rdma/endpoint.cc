@@ -143,10 +143,13 @@ bool RdmaEndpoint::flushed() const {
 
 Passage RdmaEndpoint::passage() const {
   if (pair_ == nullptr) return passage_;
-  if (bulks_.some_passed()) return Passage::kPassed;
-  if (!bulks_.idle()) return Passage::kBlocked;
-  if (pair_->posted() <= opening_end_) return Passage::kNothing;
-  return pair_->has_completed(opening_end_ + 1) ? Passage::kPassed : Passage::kBlocked;
+  // Without an error of the device nothing says that the network has lost the rest.
+  return some_passed() ? Passage::kPassed : Passage::kNothing;
+}
+
+bool RdmaEndpoint::some_passed() const {
+  if (bulks_.some_passed()) return true;
+  return bulks_.idle() && pair_->posted() > opening_end_ && pair_->has_completed(opening_end_ + 1);
 }
 
 std::string RdmaEndpoint::describe() const {
@@ -337,6 +340,14 @@ void RdmaEndpoint::close(Status why, uint64_t linger_ns) {
   if (state_ == State::kOpen) why_ = std::move(why);
   state_ = State::kClosing;
   activate();
+}
+
+void RdmaEndpoint::break_off_unanswered(std::string_view reason) noexcept {
+  if (state_ == State::kFailed) return;
+  const bool had_data = !bulks_.idle() || pair_->posted() > opening_end_;
+  const bool is_blocked = had_data && !some_passed();
+  break_off(reason);
+  if (is_blocked) passage_ = Passage::kBlocked;
 }
 
 void RdmaEndpoint::break_off(std::string_view reason) noexcept {

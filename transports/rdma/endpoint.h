@@ -82,6 +82,9 @@ class RdmaEndpoint final : public Endpoint,
   // Breaks the connection. The next progress() that finds a handler calls on_failed. Makes no
   // upcalls. It never fails, and may be called at any time.
   void break_off(std::string_view reason) noexcept;
+  // As break_off(), after the device has sent a request again so often that it gave up: the peer has
+  // answered nothing.
+  void break_off_unanswered(std::string_view reason) noexcept;
   // Sends as much as possible, and makes the upcalls that are due, on_failed among them. Returns
   // the number of actions.
   int progress();
@@ -121,6 +124,7 @@ class RdmaEndpoint final : public Endpoint,
   void on_message(const ibv_wc& completion, const std::byte* slot);
   void on_fragment(const ibv_wc& completion);
   void on_copied_fragment(const FragmentHead& fragment, ConstByteSpan bytes);
+  bool some_passed() const;
   void close(Status why, uint64_t linger_ns);
   int report();
 

@@ -184,9 +184,15 @@ void RdmaTransport::handle_send(const ibv_wc& completion) {
     endpoint->on_sent(completion.wr_id);
     return;
   }
-  // This request and all earlier requests have completed. The rest is flushed.
-  endpoint->pair()->retire(completion.wr_id, [](const SendRecord&) {});
-  endpoint->break_off(failure_text("sending failed", completion));
+  // All earlier requests have been answered. The rest is flushed.
+  if (completion.wr_id > 0)
+    endpoint->pair()->retire(completion.wr_id - 1, [](const SendRecord&) {});
+  const std::string reason = failure_text("sending failed", completion);
+  if (completion.status == IBV_WC_RETRY_EXC_ERR) {
+    endpoint->break_off_unanswered(reason);
+  } else {
+    endpoint->break_off(reason);
+  }
 }
 
 int RdmaTransport::run_timers() {

@@ -10,6 +10,8 @@
 //     connection, and so does a cancel of an operation in flight; release does not, nor does a
 //     revoke after everything has arrived;
 //   - a put in flight into a region never lands later;
+//   - a network is blocked for a connection only if the device gave up sending unanswered data, and
+//     not if this side or the peer ended the connection;
 //   - a device that refuses work requests does not block other devices;
 //   - a removed address ends the connections that use it, established or not, and once it is
 //     restored new connections can be made;
@@ -708,6 +710,51 @@ TEST_F(RdmaFaults, RevokeAndCancelInFlightEndTheConnection) {
     pair.to_b().cancel(bulk);
     expect_failed(pair, pair.to_b(), "cancelled");
   }
+}
+
+TEST_F(RdmaFaults, OnlyUnansweredDataCountsAsBlocked) {
+  for (int status = IBV_WC_LOC_LEN_ERR; status <= IBV_WC_TM_RNDV_INCOMPLETE; ++status) {
+    FakePair pair;
+    ASSERT_TRUE(pair.connect());
+    ASSERT_TRUE(send_and_see(pair, pair.to_b(), pair.to_a()));  // the opening
+    FakeFabric::fail_next(static_cast<ibv_wc_status>(status), IBV_WR_SEND);
+    EXPECT_EQ(pair.to_b().send(numbered(1), {}), Code::kOk);
+    EXPECT_TRUE(pair.run([&] { return pair.to_b().failed == 1 && pair.to_a().failed == 1; }));
+    EXPECT_EQ(pair.to_b().endpoint().passage(),
+              status == IBV_WC_RETRY_EXC_ERR ? Passage::kBlocked : Passage::kNothing)
+        << status;
+    EXPECT_NE(pair.to_a().endpoint().passage(), Passage::kBlocked) << status;
+  }
+  // The opening alone tells nothing of long packets.
+  FakePair pair;
+  ASSERT_TRUE(pair.connect());
+  FakeFabric::fail_next(IBV_WC_RETRY_EXC_ERR, IBV_WR_SEND);
+  EXPECT_EQ(pair.to_b().send(numbered(1), {}), Code::kOk);
+  EXPECT_TRUE(pair.run([&] { return pair.to_b().failed == 1; }));
+  EXPECT_EQ(pair.to_b().endpoint().passage(), Passage::kNothing);
+}
+
+// Both sides have data in flight when one of them revokes memory, again and again.
+TEST_F(RdmaFaults, RevokesWithDataInFlightDoNotCountAsBlocked) {
+  std::vector<std::byte> far(1u << 20);
+  std::vector<std::byte> near(1u << 20);
+  const iovec far_piece{far.data(), far.size()};
+  const iovec near_piece{near.data(), near.size()};
+  FakePair pair("RDMA_SLICE=4K");
+  ASSERT_TRUE(pair.connect());
+  ASSERT_TRUE(send_and_see(pair, pair.to_b(), pair.to_a()));
+  ASSERT_TRUE(send_and_see(pair, pair.to_a(), pair.to_b()));
+  const auto key = pair.to_a().expose({&far_piece, 1}, Access::kPutTarget, 3);
+  const auto back = pair.to_b().expose({&near_piece, 1}, Access::kPutTarget, 3);
+  ASSERT_TRUE(key.ok() && back.ok());
+  Bulk there{.local = {{&near_piece, 1}, 0, near.size()}, .key = key.value()};
+  Bulk here{.local = {{&far_piece, 1}, 0, far.size()}, .key = back.value()};
+  ASSERT_EQ(pair.to_b().put(there), Code::kOk);
+  ASSERT_EQ(pair.to_a().put(here), Code::kOk);
+  pair.to_a().revoke(key.value());
+  EXPECT_TRUE(pair.run([&] { return pair.to_b().failed == 1 && pair.to_a().failed == 1; }));
+  EXPECT_NE(pair.to_a().endpoint().passage(), Passage::kBlocked);
+  EXPECT_NE(pair.to_b().endpoint().passage(), Passage::kBlocked);
 }
 
 // Ending a get source's registration revokes the source. A peer that does not read it keeps the
