@@ -342,17 +342,11 @@ void RdmaEndpoint::close(Status why, uint64_t linger_ns) {
   activate();
 }
 
-void RdmaEndpoint::break_off_unanswered(std::string_view reason) noexcept {
-  if (state_ == State::kFailed) return;
-  const bool had_data = !bulks_.idle() || pair_->posted() > opening_end_;
-  const bool is_blocked = had_data && !some_passed();
-  break_off(reason);
-  if (is_blocked) passage_ = Passage::kBlocked;
-}
-
-void RdmaEndpoint::break_off(std::string_view reason) noexcept {
+void RdmaEndpoint::break_off(std::string_view reason, bool unanswered) noexcept {
   if (state_ == State::kFailed) return;
   passage_ = passage();
+  const bool had_data = !bulks_.idle() || pair_->posted() > opening_end_;
+  if (unanswered && had_data && passage_ == Passage::kNothing) passage_ = Passage::kBlocked;
   state_ = State::kFailed;
   why_ = status_or_code(Code::kPeerLost, [&] { return fmt::format("rdma {}: {}", path_, reason); });
   port_.quiesce(*pair_);

@@ -81,10 +81,8 @@ class RdmaEndpoint final : public Endpoint,
   void on_sent(uint64_t id);
   // Breaks the connection. The next progress() that finds a handler calls on_failed. Makes no
   // upcalls. It never fails, and may be called at any time.
-  void break_off(std::string_view reason) noexcept;
-  // As break_off(), after the device has sent a request again so often that it gave up: the peer has
-  // answered nothing.
-  void break_off_unanswered(std::string_view reason) noexcept;
+  // |unanswered|: the device has sent a request so often without an answer that it gave up.
+  void break_off(std::string_view reason, bool unanswered = false) noexcept;
   // Sends as much as possible, and makes the upcalls that are due, on_failed among them. Returns
   // the number of actions.
   int progress();

@@ -187,12 +187,8 @@ void RdmaTransport::handle_send(const ibv_wc& completion) {
   // All earlier requests have been answered. The rest is flushed.
   if (completion.wr_id > 0)
     endpoint->pair()->retire(completion.wr_id - 1, [](const SendRecord&) {});
-  const std::string reason = failure_text("sending failed", completion);
-  if (completion.status == IBV_WC_RETRY_EXC_ERR) {
-    endpoint->break_off_unanswered(reason);
-  } else {
-    endpoint->break_off(reason);
-  }
+  endpoint->break_off(failure_text("sending failed", completion),
+                      completion.status == IBV_WC_RETRY_EXC_ERR);
 }
 
 int RdmaTransport::run_timers() {
