@@ -109,6 +109,9 @@ LAYERS = {
     "pipeline/": [],
     "pipeline/schedule/": [PUBLIC_TYPES, BASE, PRESENT],
     "pipeline/simulate/": [PUBLIC_TYPES, BASE, PRESENT, LINKS, "reshard/", "pipeline/schedule/"],
+    "pipeline/arrange/": [PUBLIC_TYPES, BASE, "pipeline/schedule/", "pipeline/simulate/"],
+    "pipeline/outlook/": [PUBLIC_TYPES, BASE, PRESENT, "pipeline/schedule/", "pipeline/simulate/",
+                          "pipeline/arrange/"],
     # A user of the library, as a trainer is.
     "pipeline/execute/": [PUBLIC, "pipeline/"],
     "planner/": [PUBLIC_TYPES, BASE, PRESENT, LINKS, "reshard/", "pipeline/schedule/",
@@ -117,7 +120,8 @@ LAYERS = {
     "src/reshard/": [PUBLIC_TYPES, BASE, SYSTEM, REDUCE, "src/core/", "reshard/", LINKS],
     "src/wall/": [PUBLIC_TYPES, BASE],
     "src/capi/": [EVERYTHING],
-    "src/plan_capi/": [PUBLIC_TYPES, PLAN_PUBLIC, BASE, "src/wall/", LINKS, "topology/machine/", "reshard/"],
+    "src/plan_capi/": [PUBLIC_TYPES, PLAN_PUBLIC, BASE, "src/wall/", LINKS, "topology/machine/", "reshard/",
+                       "pipeline/schedule/", "pipeline/outlook/"],
     "src/mpi/": [PUBLIC],
     # Programs for people. What several of them share lies in tools/common.
     "tools/common/": [PUBLIC, PLAN_PUBLIC, PRESENT],
@@ -137,7 +141,7 @@ THIRD_PARTY = {
     "nlohmann/": ["src/core/job/membership/transport_costs.cc", "src/core/job/paths/pairing_report.cc",
                   "bench/", "tools/", PRESENT, LINKS,
                   "topology/machine/",
-                  "reshard/", "planner/", "tests/"],
+                  "reshard/", "pipeline/outlook/", "planner/", "tests/"],
     "CLI/": ["bench/", "tools/", "tests/"],
     "openssl/": ["src/net/", "tests/unit/", "tests/support/certificates.h"],
     "hwloc": ["topology/read/"],

@@ -1,0 +1,30 @@
+// A list scheduler: every rank takes, whenever it is free, the step that a rule prefers among those
+// that can run soonest.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "pipeline/arrange/problem.h"
+#include "pipeline/schedule/schedule.h"
+
+namespace hetcomm::pipeline {
+
+// When a rank takes W. It always does when it has nothing else to do.
+enum class WeightRule : uint8_t {
+  kFillsGaps,    // when nothing else could run before W would have ended
+  kFillsHalves,  // when nothing else could run before half of W's time
+  kFreesMemory,  // also when a forward step waits for memory
+  kFirst,        // before any step that would have to wait
+};
+struct ListRule {
+  std::vector<uint32_t> warmups;  // by stage: a forward step comes first while fewer are alive
+  WeightRule weight = WeightRule::kFillsGaps;
+};
+
+// Returns a schedule within all limits, or nothing if the rule comes to a point where no rank may
+// take a step. |problem| has passed check_problem(). The order takes no notice of in_flight.
+std::optional<Schedule> list_schedule(const ArrangeProblem& problem, const ListRule& rule);
+
+}  // namespace hetcomm::pipeline

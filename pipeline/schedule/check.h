@@ -1,0 +1,56 @@
+// Checks a schedule: every step is there once, every dependency can be met, no rank waits for ever,
+// and no rank keeps more than it may.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "pipeline/schedule/schedule.h"
+#include "src/base/status.h"
+
+namespace hetcomm::pipeline {
+
+// What the steps of a stage for one micro-batch add to its memory, in activations or in bytes. An
+// activation lives from the beginning of F to the end of W. No number is above kMaxStepMemory, or below
+// its negative.
+struct StepMemory {
+  int64_t forward = 1;
+  int64_t recompute = 0;
+  int64_t input_grad = 0;
+  int64_t weight_grad = -1;
+
+  bool is_in_range() const;
+};
+
+inline constexpr int64_t kMaxStepMemory = int64_t{1} << 38;
+
+struct CheckOptions {
+  // By the stage before the boundary; empty: 1 for all. In each direction so many items may have
+  // left the sender and not been taken by a step of the receiver. The sender keeps as many more
+  // that have not left.
+  std::vector<uint32_t> in_flight;
+  std::vector<StepMemory> memory;  // by stage; empty: the defaults for all
+  std::vector<int64_t> limits;     // by rank; empty: none
+};
+
+struct CheckResult {
+  std::vector<int64_t> peaks;  // by rank
+};
+
+// Checks |schedule|, of any level. At every level a computation waits for its data by itself; waits
+// let a rank wait earlier. UNSHARD and RESHARD are not checked against the steps between them.
+// Fails with kInvalidArgument and a text that names the rank and
+// the action. Fails with kOutOfRange if only a limit is exceeded.
+//
+// A schedule either has no backward steps, or has for every stage and micro-batch B, or I and W. At
+// level 1 the items of a boundary go in the order of its sender. At the higher levels they are told
+// apart by micro-batch, and |in_flight| does not count: receives are posted by actions.
+Result<CheckResult> check(const Schedule& schedule, const CheckOptions& options = {});
+
+// Returns values of CheckOptions::in_flight with which a schedule of level 1 can go on. They are
+// enough, and not always the fewest: they start with 1 for all, and one boundary is raised at a time
+// while no rank can go on. Looped schedules need more than 1 where their last rank sends to the first.
+Result<std::vector<uint32_t>> needed_in_flight(const Schedule& schedule);
+
+}  // namespace hetcomm::pipeline

@@ -1,0 +1,13 @@
+// How functions say that they were given something impossible.
+#pragma once
+
+#include <string>
+#include <utility>
+
+#include "src/base/status.h"
+
+namespace hetcomm::pipeline {
+
+inline Status invalid(std::string text) { return Status(Code::kInvalidArgument, std::move(text)); }
+
+}  // namespace hetcomm::pipeline

@@ -1,0 +1,44 @@
+// Schedules by their names, from counts and times.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "pipeline/schedule/boundary_time.h"
+#include "pipeline/schedule/schedule.h"
+#include "src/base/status.h"
+
+namespace hetcomm::pipeline {
+
+struct ScheduleParameters {
+  uint32_t ranks = 0;
+  uint32_t chunks = 0;  // stages of each rank; 0: as many as the schedule needs, 2 if it takes any
+  uint32_t micro_batches = 0;
+  // Virtual-1F1B: the stages before its slow boundaries. H-1F1B: times of all stages and
+  // boundaries, and its epsilon (warmups.h).
+  std::vector<uint32_t> slow_boundaries;
+  std::vector<uint64_t> stage_ns;  // forward and backward
+  std::vector<BoundaryTime> boundaries;
+  uint32_t epsilon_ppm = 0;
+  // Four-phase: the stages that recompute.
+  std::vector<uint32_t> recomputed_stages;
+  // Forward steps before the first backward step, by stage, in place of those of the schedule's
+  // rule. Only schedules with one stage on each rank have such counts.
+  std::vector<uint32_t> warmups;
+};
+
+// The names, in the order in which they are told to people.
+const std::vector<std::string>& schedule_names();
+
+struct NamedSchedule {
+  Schedule schedule;
+  std::vector<uint32_t> exposed;  // H-1F1B: boundaries that no schedule can hide (warmups.h)
+};
+// Makes the schedule called |name|: one of schedule_names(), or PyTorch's name of its class.
+// Letters may be large or small. Fails with kNotFound for another name, and with kInvalidArgument
+// for parameters that the schedule does not have or that do not fit together.
+Result<NamedSchedule> make_schedule(std::string_view name, const ScheduleParameters& parameters);
+
+}  // namespace hetcomm::pipeline

@@ -1,0 +1,37 @@
+// Warm-up counts: how many forward steps a stage takes before its first backward step, in pipelines
+// with one stage on each rank. The more, the later a gradient may come without a wait, and the more
+// activations live.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "pipeline/schedule/boundary_time.h"
+
+namespace hetcomm::pipeline {
+
+// The counts of 1F1B (PipeDream-flush): |stages| - s.
+std::vector<uint32_t> plain_warmups(uint32_t stages);
+// The counts of Eager-1F1B: 2 * (|stages| - s) - 1. They hide transfers of up to half a stage's
+// time.
+std::vector<uint32_t> eager_warmups(uint32_t stages);
+// The counts of Virtual-1F1B (HetAuto, section 4): a slow boundary counts as one more stage.
+// |is_slow| tells it of the boundary behind each stage but the last. They hide transfers of up to
+// half a stage's time over the slow boundaries.
+std::vector<uint32_t> virtual_warmups(const std::vector<bool>& is_slow);
+
+struct HidingWarmups {
+  std::vector<uint32_t> counts;  // by stage
+  // The boundaries whose link is busy for longer than the slowest stage. No order of steps hides
+  // that: a micro-batch takes the busy time of the slowest of them.
+  std::vector<uint32_t> exposed;
+};
+// The counts of H-1F1B (Hapt, section 5; Eq. 10 and 23): one more than the sum of ceil(1 + 2 c / t)
+// over the stage's boundary and all later ones. c is the boundary's time for one way. t is the time
+// of the slowest stage, or the longest busy time of a link if that is longer. A c of at most
+// |epsilon_ppm| millionths of t counts as 0 (Eq. 2). |stage_ns| has the forward and backward time of
+// each stage, and |boundaries| one entry less. They hide transfers of any time. Times are below 2^60 ns.
+HidingWarmups hiding_warmups(const std::vector<uint64_t>& stage_ns,
+                             const std::vector<BoundaryTime>& boundaries, uint32_t epsilon_ppm);
+
+}  // namespace hetcomm::pipeline

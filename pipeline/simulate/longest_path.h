@@ -1,0 +1,31 @@
+// Simulates a schedule by longest paths (Hapt, section 5.2): nodes are the steps and transfers, and
+// edges are the order of a rank, the order of a link, and the data.
+//
+// Every boundary has a link of its own for each direction, on which the items go in the order in
+// which they are sent. What needs more is for events.h: shared links and NICs, staging.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "pipeline/schedule/schedule.h"
+#include "pipeline/simulate/forecast.h"
+#include "pipeline/simulate/times.h"
+#include "src/base/status.h"
+
+namespace hetcomm::pipeline {
+
+struct SimulateOptions {
+  // For level 1: as CheckOptions::in_flight (check.h), but empty: data goes as soon as it is there.
+  // At the higher levels a transfer starts when both its send and its receive have been reached.
+  std::vector<uint32_t> in_flight;
+  bool keeps_spans = false;  // whether the forecast has Forecast::actions
+};
+
+// Simulates a sound schedule (check.h) of any level. Fails with kInvalidArgument if the times are
+// for another number of stages, and if the schedule cannot go on: it is not sound, or receives are
+// posted in another order than the items are sent.
+Result<Forecast> simulate(const Schedule& schedule, const PipelineTimes& times,
+                          const SimulateOptions& options = {});
+
+}  // namespace hetcomm::pipeline

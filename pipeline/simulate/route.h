@@ -1,0 +1,24 @@
+// The way of a transfer between two ranks.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace hetcomm::pipeline {
+
+// One step of a transfer. It occupies all its resources at the same time.
+struct RouteHop {
+  uint64_t busy_ns = 0;
+  uint64_t latency_ns = 0;          // from the end of the hop until the data is there
+  std::vector<uint32_t> resources;  // all different
+};
+
+// A route without hops takes no time.
+struct Route {
+  std::vector<RouteHop> hops;
+  // The data goes in so many parts of the same size. A hop starts when the first part has come, and
+  // ends no earlier than one part's time after the last part has come.
+  uint32_t slices = 1;
+};
+
+}  // namespace hetcomm::pipeline

@@ -1,0 +1,36 @@
+// What the steps and the boundaries of a pipeline take: the input of the simulators.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "pipeline/schedule/boundary_time.h"
+#include "src/base/status.h"
+
+namespace hetcomm::pipeline {
+
+// The time of each step of a stage for one micro-batch.
+struct StageTime {
+  uint64_t forward_ns = 0;
+  uint64_t backward_ns = 0;  // the whole backward step, where a schedule does not split it
+  uint64_t input_grad_ns = 0;
+  uint64_t weight_grad_ns = 0;
+  uint64_t recompute_ns = 0;
+};
+
+struct PipelineTimes {
+  std::vector<StageTime> stages;
+  // By the stage before the boundary; one less than stages, or none: transfers take no time. A
+  // boundary between stages of one rank takes none in any case.
+  std::vector<BoundaryTime> forward;
+  std::vector<BoundaryTime> backward;
+  // How much of the shorter one of two overlapping steps is hidden, in millionths.
+  uint32_t overlap_ppm = 0;
+};
+
+// Fails with kInvalidArgument if all steps and transfers of |micro_batches|, one after the other,
+// take longer than 2^62 ns.
+Status check_length(const std::vector<StageTime>& stages, uint64_t micro_batches);
+Status check_length(const PipelineTimes& times, uint64_t micro_batches);
+
+}  // namespace hetcomm::pipeline
