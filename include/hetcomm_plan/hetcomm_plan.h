@@ -1,4 +1,5 @@
-/* hetcomm_plan: analyses and draws machines, links, layouts and reshard plans, without a job.
+/* hetcomm_plan: analyses and draws machines, links, layouts, reshard plans and pipeline schedules,
+ * without a job.
  *
  * The library reads no file, no clock and no environment, and keeps nothing between two calls: the
  * same input gives the same bytes on every machine. It does not need libhetcomm. It takes as JSON
@@ -29,5 +30,6 @@
 #include <hetcomm_plan/draft.h>
 #include <hetcomm_plan/links.h>
 #include <hetcomm_plan/machine.h>
+#include <hetcomm_plan/schedule.h>
 
 #endif /* HETCOMM_PLAN_HETCOMM_PLAN_H_ */

@@ -10,6 +10,9 @@
 
 #include <fmt/core.h>
 
+#include "pipeline/outlook/outlook.h"
+#include "pipeline/outlook/question.h"
+#include "pipeline/schedule/text.h"
 #include "reshard/draft.h"
 #include "reshard/draft_json.h"
 #include "reshard/faults.h"
@@ -30,6 +33,7 @@ using hetcomm::Code;
 using hetcomm::Result;
 using hetcomm::Status;
 namespace capi = hetcomm::capi;
+namespace pipeline = hetcomm::pipeline;
 namespace reshard = hetcomm::reshard;
 namespace topology = hetcomm::topology;
 
@@ -132,6 +136,30 @@ Result<std::string> draw_plan(const char* given, int32_t form) {
   return reshard::to_text(sized);
 }
 
+Result<std::string> draft_schedule(const char* given, int32_t form) {
+  if (form < HETCOMM_PLAN_TEXT || form > HETCOMM_PLAN_TRACE) {
+    return Status(Code::kInvalidArgument, "form is none of HETCOMM_PLAN_*");
+  }
+  Result<std::string_view> text = document(given, "question", kMaxPlanBytes);
+  if (!text.ok()) return text.status();
+  Result<pipeline::ScheduleQuestion> question = pipeline::parse_question(text.value());
+  if (!question.ok()) return question.status().annotate("question");
+  Result<pipeline::Outlook> outlook = pipeline::look_at(std::move(question).value());
+  if (!outlook.ok()) return outlook.status();
+  switch (form) {
+    case HETCOMM_PLAN_TEXT:
+      return pipeline::to_text(outlook.value());
+    case HETCOMM_PLAN_JSON:
+      return pipeline::to_json(outlook.value());
+    case HETCOMM_PLAN_SVG:
+      return pipeline::to_svg(outlook.value());
+    case HETCOMM_PLAN_CSV:
+      return pipeline::write_csv(outlook->schedule);
+    default:
+      return pipeline::to_chrome_trace(outlook.value());
+  }
+}
+
 std::string_view text_or_empty(const char* text) { return text != nullptr ? text : ""; }
 
 Result<std::vector<uint64_t>> rates_of(const char* given,
@@ -215,6 +243,11 @@ hetcomm_status_t hetcomm_draft_layout(const char* layout, int32_t form, size_t c
 hetcomm_status_t hetcomm_draft_reshard(const char* question, int32_t form, size_t capacity,
                                        char* out_text, size_t* out_size) noexcept {
   return give_text([&] { return draft_reshard(question, form); }, capacity, out_text, out_size);
+}
+
+hetcomm_status_t hetcomm_draft_schedule(const char* question, int32_t form, size_t capacity,
+                                        char* out_text, size_t* out_size) noexcept {
+  return give_text([&] { return draft_schedule(question, form); }, capacity, out_text, out_size);
 }
 
 hetcomm_status_t hetcomm_draft_draw(const char* plan, int32_t form, size_t capacity, char* out_text,

@@ -44,7 +44,17 @@ std::vector<Function> functions() {
           {"question", hetcomm_draft_reshard, kQuestion},
           {"long question", hetcomm_draft_reshard, long_question()},
           {"plan", hetcomm_draft_draw, plan},
-          {"plan of several hops", hetcomm_draft_draw, hops}};
+          {"plan of several hops", hetcomm_draft_draw, hops},
+          {"schedule", hetcomm_draft_schedule, kScheduleQuestion},
+          {"arranged schedule", hetcomm_draft_schedule,
+           R"({"format": "hetcomm schedule question", "version": 1, "limits": [2],
+             "times": {"stages": [{"forward_ns": 10, "input_grad_ns": 9, "weight_grad_ns": 8}]},
+             "schedule": {"name": "arranged", "ranks": 2, "chunks": 1, "order": "v",
+                          "micro_batches": 3, "effort": 100, "seed": 7}})"},
+          {"schedule of actions", hetcomm_draft_schedule,
+           R"({"format": "hetcomm schedule question", "version": 1, "in_flight": [2],
+             "schedule": {"rank_of": [0, 1], "actions": [["0F0", "0F1", "0I0", "0W0", "0B1"],
+                          ["1F0", "", "(1F1;1B0)OVERLAP_F_B", "1B1"]]}})"}};
 }
 
 BadCall bad(const char* what, hetcomm_status_t expected, PlanFunction function,
@@ -82,7 +92,7 @@ TEST(BadPlan, InvalidCallsAreRefused) {
              [&](Outputs& out) {
                return each.call(good.c_str(), HETCOMM_PLAN_TEXT, 8, out.first<char>(), nullptr);
              }},
-            bad("no such form", HETCOMM_INVALID_ARGUMENT, each.call, good, 3),
+            bad("no such form", HETCOMM_INVALID_ARGUMENT, each.call, good, 5),
             bad("a negative form", HETCOMM_INVALID_ARGUMENT, each.call, good, -1),
             bad("empty", HETCOMM_INVALID_ARGUMENT, each.call, ""),
             bad("a number", HETCOMM_INVALID_ARGUMENT, each.call, "7"),

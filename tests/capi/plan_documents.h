@@ -57,6 +57,15 @@ inline constexpr const char* kLayout = R"({
   "parts": [{"rank": 0, "box": [[0, 2], [0, 6]]},
             {"rank": 1, "box": [[2, 4], [0, 6]], "offset": 5, "strides": [7, 1]}]})";
 
+inline constexpr const char* kScheduleQuestion = R"({
+  "format": "hetcomm schedule question", "version": 1,
+  "schedule": {"name": "h-1f1b", "ranks": 3, "micro_batches": 5, "epsilon_ppm": 1000},
+  "times": {"stages": [{"forward_ns": 10, "backward_ns": 20}],
+            "boundaries": [{"after": 1, "busy_ns": 5, "latency_ns": 20}], "overlap_ppm": 7},
+  "memory": [{"forward_adds": 4, "input_grad_frees": 1, "weight_grad_frees": 3}],
+  "limits": [50], "reductions": true, "level": "waits", "receives_ahead": 2,
+  "send_waits": "before_reuse", "send_buffers": 2})";
+
 using PlanFunction = hetcomm_status_t (*)(const char*, int32_t, size_t, char*, size_t*);
 
 // Calls |function| twice: for the size and for the text. Returns "" after a failure.

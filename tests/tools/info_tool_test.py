@@ -8,7 +8,8 @@ refused when it is set; NIC names without a match give a warning; every rank has
 errors state time limits as they were set; explain says for every transport of the build why it is or is
 not used; the ranks of a launcher form one job, whose rank 0 prints for all; a missing rank gives one
 error and no output; topology draws this machine and those of files, and its JSON gives the same drawing
-again; a file that is unusable, or contradicts this machine, is named with the reason.
+again; a file that is unusable, or contradicts this machine, is named with the reason; a schedule is
+made, read, checked, simulated, lowered and drawn from the command line.
 
 Usage: info_tool_test.py PATH_OF_HETCOMM_INFO [unittest options]
 """
@@ -369,6 +370,89 @@ class Topology(unittest.TestCase):
         trusted = info("topology", HETCOMM_TOPOLOGY=path, HETCOMM_TOPOLOGY_TRUST="on")
         self.assertIn("acc7", trusted.stdout)
         self.assertEqual(trusted.stderr, "")
+
+
+class Schedule(unittest.TestCase):
+    WORDS = ("schedule", "h-1f1b", "--ranks", "4", "--micro-batches", "16", "--forward", "10ms",
+             "--boundary", "1=5ms+20ms")
+
+    def answer(self, *words):
+        result = info(*words)
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+        return result.stdout
+
+    def refusal(self, *words):
+        result = info(*words)
+        self.assertNotEqual(result.returncode, 0)
+        self.assertEqual(result.stdout, "")
+        return result.stderr
+
+    def test_forecast_says_what_the_slow_link_costs(self):
+        hidden = self.answer(*self.WORDS)
+        self.assertIn("iteration: 620.000 ms", hidden)
+        shown = self.answer("schedule", "1f1b", *self.WORDS[2:])
+        self.assertIn("iteration: 970.000 ms", shown)
+        self.assertIn("41.2 % between stages 1 and 2", shown)
+        forecast = json.loads(self.answer(*self.WORDS, "--format", "json"))["forecast"]
+        self.assertEqual(forecast["total_ns"], 620_000_000)
+
+    def test_every_format_is_what_it_says(self):
+        picture = xml.etree.ElementTree.fromstring(self.answer(*self.WORDS, "--format", "svg"))
+        titles = [title.text for title in picture.iter("{http://www.w3.org/2000/svg}title")]
+        self.assertEqual(sum(" on rank " in title for title in titles), 4 * 32)
+        trace = json.loads(self.answer(*self.WORDS, "--format", "trace"))
+        self.assertEqual(sum(event["ph"] == "X" for event in trace["traceEvents"]), 4 * 32)
+        self.assertEqual(self.answer("schedule", "1f1b", "--ranks", "2", "--micro-batches", "2",
+                                     "--format", "csv"),
+                         "0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n")
+
+    def test_files_are_read(self):
+        with tempfile.TemporaryDirectory() as folder:
+            csv = pathlib.Path(folder, "schedule.csv")
+            csv.write_text("0F0,0B0\n1F0,1B0\n")
+            self.assertIn("2 ranks, 2 stages, 1 micro-batches", self.answer("schedule", str(csv)))
+            self.assertEqual(
+                self.answer("schedule", str(csv), "--level", "transfers", "--receives-ahead", "0",
+                            "--format", "csv"),
+                "0F0,0SEND_F0,0RECV_B0,0B0\n1RECV_F0,1F0,1B0,1SEND_B0\n")
+            question = pathlib.Path(folder, "question.json")
+            question.write_text('{"format": "hetcomm schedule question", "version": 1,\n"schedule": 3}')
+            self.assertIn("schedule is no object", self.refusal("schedule", str(question)))
+            self.assertIn("cannot be read", self.refusal("schedule", f"{folder}/none.csv"))
+
+    def test_search_under_a_limit_is_no_slower_than_1f1b(self):
+        words = ("--ranks", "4", "--micro-batches", "8", "--forward", "10ms", "--boundary",
+                 "1=1ms+30ms", "--memory-limit", "4", "--format", "json")
+        known = json.loads(self.answer("schedule", "zb-h1", *words))
+        found = json.loads(self.answer("schedule", "arranged", *words, "--effort", "1000000"))
+        self.assertLess(found["forecast"]["total_ns"], known["forecast"]["total_ns"])
+        self.assertLessEqual(max(found["peaks"]), 4)
+
+    def test_unsound_schedules_are_explained(self):
+        with tempfile.TemporaryDirectory() as folder:
+            csv = pathlib.Path(folder, "schedule.csv")
+            csv.write_text("0F0,0B0\n1B0,1F0\n")
+            self.assertIn("rank 0 waits at 0B0 for 1B0 of rank 1", self.refusal("schedule", str(csv)))
+
+    def test_wrong_words_are_named(self):
+        for words, told in (
+            (("1f1c", "--ranks", "2", "--micro-batches", "2"), "did you mean '1f1b'?"),
+            (("1f1b", "--ranks", "2"), "needs --ranks and --micro-batches"),
+            (("1f1b", "--ranks", "2", "--micro-batches", "2", "--forward", "3"), "'3' is no time such as 12.5ms"),
+            (("1f1b", "--ranks", "2", "--micro-batches", "2", "--forward", "1ms", "--boundary", "x"),
+             "--boundary x is not of the form"),
+            (("1f1b", "--ranks", "2", "--micro-batches", "2", "--forward", "1ms", "--boundary", "1=1ms"),
+             "name one after stage 1, and there is none"),
+            (("1f1b", "--ranks", "2", "--micro-batches", "2", "--backward", "1ms"), "need --forward"),
+            (("1f1b", "--ranks", "2", "--micro-batches", "4", "--memory-limit", "1"),
+             "rank 0 holds up to 2, and 1 is its limit"),
+            (("arranged", "--ranks", "2", "--micro-batches", "2", "--forward", "1ms"),
+             "times or limits are missing"),
+            (("1f1b", "--rank", "2"), "did you mean '--ranks'?"),
+            ((), "schedule takes a name"),
+        ):
+            with self.subTest(words):
+                self.assertIn(told, self.refusal("schedule", *words))
 
 
 if __name__ == "__main__":

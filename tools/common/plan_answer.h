@@ -20,11 +20,12 @@ class PlanError : public std::runtime_error {
 };
 
 // Returns the text that |function| makes of |document|. |form| is one of HETCOMM_PLAN_*. Throws
-// PlanError if |function| fails.
+// PlanError if |function| fails. A text longer than |first_size| takes two calls.
 inline std::string plan_answer(hetcomm_status_t (*function)(const char*, int32_t, size_t, char*,
                                                             size_t*),
-                               const std::string& document, int32_t form) {
-  size_t size = size_t{64} << 10;
+                               const std::string& document, int32_t form,
+                               size_t first_size = size_t{64} << 10) {
+  size_t size = first_size;
   std::string text;
   do {
     text.resize(size);

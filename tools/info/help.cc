@@ -15,6 +15,12 @@ SYNOPSIS
   hetcomm_info topology [--file FILE] [--format text|json|svg]
   hetcomm_info reshard SOURCE DESTINATION [--shape B,S,H] [--strategy NAME] [--links FILE]
                [--ranks-per-host N] [--same-ranks] [--format text|json|svg]
+  hetcomm_info schedule NAME|FILE [--ranks N] [--micro-batches N] [--chunks N] [--warmups N,...]
+               [--forward TIME,...] [--backward TIME,...] [--weight-grad TIME,...]
+               [--boundary STAGE=TIME[+TIME],...] [--overlap PERCENT] [--epsilon PERCENT]
+               [--memory-limit N] [--in-flight N,...] [--order loop|v] [--effort N]
+               [--level compute|transfers|waits] [--receives-ahead N] [--send-buffers N]
+               [--format text|json|svg|csv|trace]
   hetcomm_info --help | --version
 
 DESCRIPTION
@@ -38,6 +44,12 @@ DESCRIPTION
   replicas, and pP makes it a sum of P terms: 4x1, 2x2r2. The ranks of the destination come after
   those of the source. The plan is proved before it is shown.
 
+  schedule makes, reads, checks and simulates a pipeline schedule. NAME is gpipe, 1f1b, eager-1f1b,
+  virtual-1f1b, h-1f1b, four-phase, zb-h1, zb-h2, looped-bfs, interleaved-1f1b, interleaved-zb, zb-v,
+  dualpipe-v, forward-only, or arranged: a search under --memory-limit. A FILE has a '.' or '/' in its
+  name: a schedule in PyTorch's CSV form, or a question in JSON. With times it says how long an
+  iteration takes, how much of it is idle, and what the longest path waits for.
+
 OPTIONS
   --variables      Every variable with its default, the value in force and its meaning.
   --devices        The devices only.
@@ -59,6 +71,35 @@ OPTIONS
   --ranks-per-host N
                    reshard: so many ranks are on each host of that file, in its order (1).
   --same-ranks     reshard: both layouts begin with rank 0.
+  --ranks N, --micro-batches N
+                   schedule: their numbers.
+  --chunks N       schedule: stages of each rank, where the schedule leaves a choice.
+  --warmups N,...  schedule: forward steps before the first backward step, for each stage.
+  --forward TIME,..., --backward TIME,...
+                   schedule: time of a stage's step for one micro-batch, such as 12.5ms; one for all
+                   stages or one for each. A backward step takes twice the forward step unless given.
+  --weight-grad TIME,...
+                   schedule: the part of a backward step that the gradient of the weights takes; half
+                   unless given.
+  --boundary STAGE=TIME[+TIME],...
+                   schedule: how long a micro-batch's data occupies the link behind STAGE, and how
+                   much later it arrives. virtual-1f1b takes these boundaries for the slow ones.
+  --overlap PERCENT
+                   schedule: the part of the shorter step of a pair that is hidden (0).
+  --epsilon PERCENT
+                   schedule: h-1f1b hides no boundary of at most this part of a stage's time (0).
+  --memory-limit N schedule: the activations that a rank may hold.
+  --order ORDER    schedule: arranged deals stages to ranks in a loop, or in a v that turns back at the
+                   last rank.
+  --effort N       schedule: simulated steps that arranged may take (50000000: some seconds).
+  --level LEVEL    schedule: transfers adds sends and receives, waits adds waits too.
+  --receives-ahead N
+                   schedule: how many steps ahead a receive is posted (1).
+  --send-buffers N schedule: waits for a send before this many later ones (1).
+  --in-flight N,...
+                   schedule: items that may have left one side of a boundary and not been taken on
+                   the other; one for all boundaries or one for each. So many that no step waits for
+                   room unless given.
   -h, --help       This text.
   --version        The version only.
 
@@ -92,6 +133,9 @@ EXAMPLES
 
   hetcomm_info reshard 4x1 1x4 --format svg > plan.svg
       Who sends what to whom, as a picture.
+
+  hetcomm_info schedule h-1f1b --ranks 4 --micro-batches 16 --forward 10ms --boundary 1=5ms+20ms
+      How long an iteration takes with a slow link between stages 1 and 2, and what it waits for.
 
   mpirun -n 2 --host node1,node2 hetcomm_info explain --device 1
       How these two hosts would talk, and over which NICs the data of device 1 would go.

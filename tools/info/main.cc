@@ -19,6 +19,7 @@
 #include "tools/info/plugin_probe.h"
 #include "tools/info/print.h"
 #include "tools/info/reshard.h"
+#include "tools/info/schedule.h"
 #include "tools/info/topology.h"
 
 namespace hetcomm_info {
@@ -36,6 +37,8 @@ struct Options {
   std::string file;
   bool reshard = false;
   ReshardQuestion question;
+  bool schedule = false;
+  ScheduleOrder order;
   bool json() const { return format == "json"; }
 };
 
@@ -44,17 +47,48 @@ void print(const std::string& text) { std::fwrite(text.data(), 1, text.size(), s
 std::string unknown_word(const std::string& word) {
   const bool is_option = word.starts_with('-');
   const std::vector<std::string> known =
-      is_option
-          ? std::vector<std::string>{"--variables",      "--devices",   "--transports", "--format",
-                                     "--peer",           "--device",    "--file",       "--help",
-                                     "--version",        "--shape",     "--strategy",   "--links",
-                                     "--ranks-per-host", "--same-ranks"}
-          : std::vector<std::string>{"explain", "topology", "reshard"};
+      is_option ? std::vector<std::string>{"--variables",      "--devices",    "--transports",
+                                           "--format",         "--peer",       "--device",
+                                           "--file",           "--help",       "--version",
+                                           "--shape",          "--strategy",   "--links",
+                                           "--ranks-per-host", "--same-ranks", "--ranks",
+                                           "--micro-batches",  "--chunks",     "--warmups",
+                                           "--forward",        "--backward",   "--weight-grad",
+                                           "--boundary",       "--epsilon",    "--overlap",
+                                           "--memory-limit",   "--level",      "--receives-ahead",
+                                           "--order",          "--effort",     "--send-buffers",
+                                           "--in-flight"}
+                : std::vector<std::string>{"explain", "topology", "reshard", "schedule"};
   if (std::count(known.begin(), known.end(), word) > 0) {
     return fmt::format("'{}' does not go with this command", word);
   }
   return fmt::format("unknown {} '{}'{}", is_option ? "option" : "command", word,
                      hetcomm::present::did_you_mean(word, known));
+}
+
+void add_schedule(CLI::App& command, ScheduleOrder& order) {
+  constexpr uint32_t kMost = 1u << 20;
+  command.add_option("schedule", order.what);
+  command.add_option("--ranks", order.ranks)->check(CLI::Range(1u, kMost));
+  command.add_option("--micro-batches", order.micro_batches)->check(CLI::Range(1u, kMost));
+  command.add_option("--chunks", order.chunks)->check(CLI::Range(1u, kMost));
+  command.add_option("--warmups", order.warmups)->delimiter(',');
+  command.add_option("--forward", order.forward)->delimiter(',');
+  command.add_option("--backward", order.backward)->delimiter(',');
+  command.add_option("--weight-grad", order.weight_grad)->delimiter(',');
+  command.add_option("--boundary", order.boundaries)->delimiter(',');
+  command.add_option("--epsilon", order.epsilon_percent)->check(CLI::Range(0.0, 100.0));
+  command.add_option("--overlap", order.overlap_percent)->check(CLI::Range(0.0, 100.0));
+  command.add_option("--memory-limit", order.limit)
+      ->check(CLI::Range(uint64_t{1}, uint64_t{1} << 40));
+  command.add_option("--order", order.order)
+      ->check(CLI::IsMember(std::vector<std::string>{"loop", "v"}));
+  command.add_option("--effort", order.effort)->check(CLI::Range(uint64_t{1}, uint64_t{1} << 36));
+  command.add_option("--level", order.level)
+      ->check(CLI::IsMember(std::vector<std::string>{"compute", "transfers", "waits"}));
+  command.add_option("--send-buffers", order.send_buffers)->check(CLI::Range(1u, kMost));
+  command.add_option("--in-flight", order.in_flight)->delimiter(',');
+  command.add_option("--receives-ahead", order.receives_ahead)->check(CLI::Range(0u, kMost));
 }
 
 // Parses the command line. If it is wrong, prints an error and returns the exit status.
@@ -94,7 +128,12 @@ std::optional<int> parse(int argc, char** argv, Options& options) {
   reshard_command->add_option("--ranks-per-host", options.question.ranks_per_host)
       ->check(CLI::Range(1, 4096));
   reshard_command->add_flag("--same-ranks", options.question.same_ranks);
+  CLI::App* const schedule_command = app.add_subcommand("schedule");
+  schedule_command->set_help_flag();
+  add_common(*schedule_command, schedule_formats());
+  add_schedule(*schedule_command, options.order);
   app.allow_extras();
+  schedule_command->allow_extras();
   reshard_command->allow_extras();
   explain_command->allow_extras();
   topology_command->allow_extras();
@@ -113,9 +152,17 @@ std::optional<int> parse(int argc, char** argv, Options& options) {
   options.explain = explain_command->parsed();
   options.topology = topology_command->parsed();
   options.reshard = reshard_command->parsed();
+  options.schedule = schedule_command->parsed();
   if (options.reshard && !options.help && options.question.layouts.size() != 2) {
     std::fputs(
         "hetcomm_info: reshard takes two layouts, such as 4x1 1x4\n"
+        "Try 'hetcomm_info --help'.\n",
+        stderr);
+    return kUsage;
+  }
+  if (options.schedule && !options.help && options.order.what.empty()) {
+    std::fputs(
+        "hetcomm_info: schedule takes a name, such as 1f1b, or a file\n"
         "Try 'hetcomm_info --help'.\n",
         stderr);
     return kUsage;
@@ -147,7 +194,8 @@ int run(int argc, char** argv) {
   if (const std::optional<int> status = parse(argc, argv, options); status.has_value()) {
     return *status;
   }
-  const bool makes_context = !options.help && !options.version && !options.reshard;
+  const bool makes_context =
+      !options.help && !options.version && !options.reshard && !options.schedule;
   int status = !makes_context || probe_plugins() ? kSuccess : kFailure;
   if (options.help) {
     print(help_text(output_width()));
@@ -158,6 +206,8 @@ int run(int argc, char** argv) {
         status, explain({.peer = options.peer, .device = options.device, .json = options.json()}));
   } else if (options.reshard) {
     status = print_reshard(options.question, options.format);
+  } else if (options.schedule) {
+    status = print_schedule(options.order, options.format);
   } else if (options.topology) {
     status = worse(status, print_topology(options.file, options.format));
   } else {

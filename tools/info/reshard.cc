@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <fstream>
-#include <sstream>
 #include <stdexcept>
 
 #include <fmt/core.h>
@@ -14,6 +12,7 @@
 #include "src/present/json_nesting.h"
 #include "tools/common/plan_answer.h"
 #include "tools/common/reshard_cases.h"
+#include "tools/info/files.h"
 #include "tools/info/handles.h"
 
 namespace hetcomm_info {
@@ -21,14 +20,6 @@ namespace {
 
 using Json = nlohmann::json;
 namespace present = hetcomm::present;
-
-std::string read_file(const std::string& name) {
-  std::ifstream file(name, std::ios::binary);
-  std::stringstream text;
-  text << file.rdbuf();
-  if (!file) throw std::runtime_error(fmt::format("{} cannot be read", name));
-  return text.str();
-}
 
 // Reads the link model and places |ranks| ranks on its hosts, one host after the other. Returns
 // both as the member "links" of a question.

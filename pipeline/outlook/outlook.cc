@@ -1,0 +1,236 @@
+#include "pipeline/outlook/outlook.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "pipeline/schedule/check.h"
+#include "pipeline/simulate/longest_path.h"
+
+namespace hetcomm::pipeline {
+namespace {
+
+using Kind = ActionKind;
+
+PipelineTimes unit_times(uint32_t stages) {
+  PipelineTimes times;
+  times.stages.assign(stages, {.forward_ns = 1,
+                               .backward_ns = 2,
+                               .input_grad_ns = 1,
+                               .weight_grad_ns = 1,
+                               .recompute_ns = 1});
+  return times;
+}
+
+// Finds what an action waited for.
+class Causes {
+ public:
+  explicit Causes(const Outlook& outlook)
+      : outlook_(outlook),
+        schedule_(outlook.schedule),
+        forward_(outlook.schedule),
+        backward_(outlook.schedule) {
+    for (uint32_t rank = 0; rank < schedule_.ranks(); ++rank) {
+      for (uint32_t i = 0; i < schedule_.actions[rank].size(); ++i) {
+        const Action& action = schedule_.actions[rank][i];
+        if (action.kind == Kind::kForward) forward_.add_producer(action, i);
+        if (gives_input_grad(action.kind)) backward_.add_producer(action, i);
+        if (action.kind == Kind::kSendForward) forward_.add_send(action, i);
+        if (action.kind == Kind::kSendBackward) backward_.add_send(action, i);
+      }
+    }
+  }
+
+  // Returns the action before whose end |at| could not start, without its times. |at| is not bound
+  // by its own rank.
+  CriticalStep of(const CriticalStep& at) const {
+    const Action& action = schedule_.actions[at.rank][at.action];
+    const bool is_data = outlook_.forecast.bounds[at.rank][at.action] == Bound::kData;
+    switch (action.kind) {
+      case Kind::kForward:
+        return is_data ? forward_.producer(action.stage - 1u, action)
+                       : forward_.earlier(action, outlook_.in_flight[action.stage]);
+      case Kind::kBackward:
+      case Kind::kInputGrad:
+        return is_data ? backward_.producer(action.stage + 1u, action)
+                       : backward_.earlier(action, outlook_.in_flight[action.stage - 1u]);
+      case Kind::kWaitReceiveForward:
+        return forward_.producer(action.stage - 1u, action);
+      case Kind::kWaitReceiveBackward:
+        return backward_.producer(action.stage + 1u, action);
+      case Kind::kWaitSendForward:
+        return forward_.send(action);
+      default:
+        return backward_.send(action);
+    }
+  }
+
+  // Returns the stage before the boundary that |at| waited for.
+  uint32_t boundary(const CriticalStep& at) const {
+    const Action& action = schedule_.actions[at.rank][at.action];
+    const bool is_data = outlook_.forecast.bounds[at.rank][at.action] == Bound::kData;
+    switch (action.kind) {
+      case Kind::kForward:
+        return is_data ? action.stage - 1u : action.stage;
+      case Kind::kWaitReceiveForward:
+      case Kind::kWaitSendBackward:
+        return action.stage - 1u;
+      case Kind::kBackward:
+      case Kind::kInputGrad:
+        return is_data ? action.stage : action.stage - 1u;
+      default:
+        return action.stage;
+    }
+  }
+
+ private:
+  // The actions of one direction.
+  class Direction {
+   public:
+    explicit Direction(const Schedule& schedule)
+        : schedule_(schedule),
+          made_(schedule.stages()),
+          numbers_(size_t{schedule.stages()} * schedule.micro_batches),
+          sends_(numbers_.size()) {}
+    void add_producer(const Action& action, uint32_t index) {
+      numbers_[at(action.stage, action)] = static_cast<uint32_t>(made_[action.stage].size());
+      made_[action.stage].push_back(index);
+    }
+    void add_send(const Action& action, uint32_t index) {
+      sends_[at(action.stage, action)] = index;
+    }
+
+    // Returns the step of |stage| for |action|'s micro-batch.
+    CriticalStep producer(uint32_t stage, const Action& action) const {
+      return step(stage, made_[stage][numbers_[at(stage, action)]]);
+    }
+    // Returns the step whose item had to leave before |action| could make another one.
+    CriticalStep earlier(const Action& action, uint32_t in_flight) const {
+      const uint32_t number = numbers_[at(action.stage, action)] - in_flight;
+      return step(action.stage, made_[action.stage][number]);
+    }
+    CriticalStep send(const Action& action) const {
+      return step(action.stage, sends_[at(action.stage, action)]);
+    }
+
+   private:
+    size_t at(uint32_t stage, const Action& action) const {
+      return size_t{stage} * schedule_.micro_batches + action.micro_batch;
+    }
+    CriticalStep step(uint32_t stage, uint32_t index) const {
+      return {.rank = schedule_.rank_of[stage], .action = index};
+    }
+
+    const Schedule& schedule_;
+    std::vector<std::vector<uint32_t>> made_;  // by stage, in order: indices of actions
+    std::vector<uint32_t> numbers_;            // by stage and micro-batch: position in |made_|
+    std::vector<uint32_t> sends_;              // by stage and micro-batch: indices of actions
+  };
+
+  const Outlook& outlook_;
+  const Schedule& schedule_;
+  Direction forward_;
+  Direction backward_;
+};
+
+// Returns so many items in flight that no step waits for room. More than the schedule needs are added
+// to all boundaries alike, and taken back one by one where that costs no time.
+Result<std::vector<uint32_t>> find_in_flight(const Schedule& schedule, const PipelineTimes& times) {
+  Result<std::vector<uint32_t>> needed = needed_in_flight(schedule);
+  if (!needed.ok()) return needed;
+  const auto time_of = [&](const std::vector<uint32_t>& in_flight) {
+    const Result<Forecast> forecast =
+        simulate(schedule, times, {.in_flight = in_flight, .keeps_spans = false});
+    return forecast.ok() ? forecast.value().total_ns : UINT64_MAX;
+  };
+  if (schedule.stages() == 1) return needed;
+  const uint64_t best_ns = time_of({});
+  std::vector<uint32_t> in_flight = needed.value();
+  for (uint32_t more = 1; time_of(in_flight) != best_ns && more < schedule.micro_batches;
+       more *= 2) {
+    in_flight = needed.value();
+    for (uint32_t& each : in_flight) each += more;
+  }
+  constexpr uint64_t kMaxWork = uint64_t{1} << 24;
+  const uint64_t work = uint64_t{schedule.stages()} * schedule.stages() * schedule.micro_batches;
+  for (size_t i = 0; i < in_flight.size() && work <= kMaxWork; ++i) {
+    while (in_flight[i] > needed.value()[i]) {
+      --in_flight[i];
+      if (time_of(in_flight) == best_ns) continue;
+      ++in_flight[i];
+      break;
+    }
+  }
+  return in_flight;
+}
+
+}  // namespace
+
+Result<Outlook> look_at(ScheduleQuestion question) {
+  const uint64_t steps = uint64_t{question.schedule.stages()} * question.schedule.micro_batches;
+  if (steps > kMaxQuestionSteps) {
+    return Status(Code::kOutOfResources,
+                  fmt::format("the schedule has {} steps, and {} are the most that are looked at",
+                              steps, kMaxQuestionSteps));
+  }
+  Outlook outlook;
+  CheckOptions options = std::move(question.check);
+  const bool is_lowered = level_of(question.schedule) != Level::kCompute;
+  if (is_lowered) options.in_flight.clear();
+  outlook.has_times = question.times.has_value();
+  outlook.times =
+      outlook.has_times ? *std::move(question.times) : unit_times(question.schedule.stages());
+  if (options.in_flight.empty() && !is_lowered) {
+    Result<std::vector<uint32_t>> enough = find_in_flight(question.schedule, outlook.times);
+    if (!enough.ok()) return enough.status();
+    options.in_flight = std::move(enough).value();
+  }
+  Result<CheckResult> checked = check(question.schedule, options);
+  if (!checked.ok()) return checked.status();
+  outlook.schedule = std::move(question.schedule);
+  outlook.exposed = std::move(question.exposed);
+  outlook.in_flight = std::move(options.in_flight);
+  outlook.peaks = std::move(checked->peaks);
+  Result<Forecast> forecast = simulate(outlook.schedule, outlook.times,
+                                       {.in_flight = outlook.in_flight, .keeps_spans = true});
+  if (!forecast.ok()) return forecast.status();
+  outlook.forecast = std::move(forecast).value();
+  return outlook;
+}
+
+std::vector<CriticalStep> critical_path(const Outlook& outlook) {
+  const std::vector<std::vector<Span>>& spans = outlook.forecast.actions;
+  const std::vector<std::vector<Bound>>& bounds = outlook.forecast.bounds;
+  const Causes causes(outlook);
+  std::optional<CriticalStep> at;
+  for (uint32_t rank = 0; rank < spans.size() && !at; ++rank) {
+    if (spans[rank].empty() || spans[rank].back().end_ns != outlook.forecast.total_ns) continue;
+    at = CriticalStep{.rank = rank, .action = spans[rank].size() - 1};
+  }
+  std::vector<CriticalStep> path;
+  while (at) {
+    const std::vector<Action>& actions = outlook.schedule.actions[at->rank];
+    // The two actions of a pair start together: either may be the one that waited.
+    const bool is_second = at->action > 0 && actions[at->action - 1].overlaps_next;
+    const size_t first = at->action - (is_second ? 1 : 0);
+    const bool is_pair = actions[first].overlaps_next;
+    if (is_pair) at->action = first + (bounds[at->rank][first] == Bound::kRank ? 1 : 0);
+    std::optional<CriticalStep> before;
+    if (bounds[at->rank][at->action] != Bound::kRank) {
+      before = causes.of(*at);
+      at->boundary = causes.boundary(*at);
+      at->transfer_ns =
+          spans[at->rank][at->action].start_ns - spans[before->rank][before->action].end_ns;
+    } else if (first > 0) {
+      before = CriticalStep{.rank = at->rank, .action = first - 1};
+    }
+    if (is_computation(actions[at->action].kind) || at->transfer_ns > 0) path.push_back(*at);
+    at = before;
+  }
+  std::reverse(path.begin(), path.end());
+  return path;
+}
+
+}  // namespace hetcomm::pipeline

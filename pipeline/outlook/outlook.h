@@ -1,0 +1,55 @@
+// The outlook of a schedule: whether it is sound, what it holds, and how long it will take.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "pipeline/outlook/question.h"
+#include "pipeline/schedule/schedule.h"
+#include "pipeline/simulate/forecast.h"
+#include "pipeline/simulate/times.h"
+#include "src/base/status.h"
+
+namespace hetcomm::pipeline {
+
+struct Outlook {
+  Schedule schedule;
+  std::vector<uint32_t> exposed;  // as ScheduleQuestion::exposed
+  std::vector<uint32_t>
+      in_flight;               // by boundary: so many that no step waits for room, unless given;
+                               // empty at the levels that have transfers
+  std::vector<int64_t> peaks;  // by rank, in the unit of the question's memory
+  bool has_times = false;      // false: each F, I and W takes 1, and transfers nothing
+  PipelineTimes times;
+  Forecast forecast;  // with the spans of all actions
+};
+
+// Checks the schedule of |question|, finds how many items have to be in flight unless that is
+// given, and simulates it. Fails as check() and simulate() do, and with kOutOfResources if stages
+// times micro-batches are more than 2^22.
+Result<Outlook> look_at(ScheduleQuestion question);
+
+// A step on the longest path: it could not start before the previous one had ended.
+struct CriticalStep {
+  uint32_t rank = 0;
+  size_t action = 0;  // index in Schedule::actions[rank]
+  // Time from the end of the previous step to the start of this one, and the stage before the boundary
+  // whose transfer it waited for. The transfer may itself have waited, for its receive or for the link.
+  uint64_t transfer_ns = 0;
+  uint32_t boundary = 0;
+};
+// Returns the longest path to the last step that ends, in the order of time.
+std::vector<CriticalStep> critical_path(const Outlook& outlook);
+
+// Returns a table of the ranks, and the time of an iteration.
+std::string to_text(const Outlook& outlook);
+// Returns the schedule, its demands and its forecast as a JSON document.
+std::string to_json(const Outlook& outlook);
+// Returns a Chrome trace: a JSON document for chrome://tracing or Perfetto, with a track for each
+// rank and a counter of its activations.
+std::string to_chrome_trace(const Outlook& outlook);
+// Returns a Gantt chart. Fails with kUnsupported if there is too much to see in a picture.
+Result<std::string> to_svg(const Outlook& outlook);
+
+}  // namespace hetcomm::pipeline

@@ -1,0 +1,165 @@
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "pipeline/outlook/outlook.h"
+#include "pipeline/schedule/text.h"
+#include "src/present/svg.h"
+
+namespace hetcomm::pipeline {
+namespace {
+
+constexpr size_t kMaxDrawn = 40'000;
+constexpr uint32_t kMaxRanks = 128;
+constexpr double kWidth = 1160;  // of the time axis
+constexpr double kLeft = 70;
+constexpr double kRow = 22;
+constexpr double kTop = 44;
+constexpr double kFontSize = 11;
+
+struct Colour {
+  ActionKind kind;
+  const char* fill;
+  const char* name;
+};
+constexpr Colour kColours[] = {
+    {ActionKind::kForward, "#7fb2e5", "F, forward"},
+    {ActionKind::kBackward, "#f2a65a", "B, backward"},
+    {ActionKind::kInputGrad, "#e88080", "I, input gradient"},
+    {ActionKind::kWeightGrad, "#8fc98f", "W, weight gradient"},
+    {ActionKind::kRecompute, "#c9b6e4", "R, recomputation"},
+};
+
+const Colour* colour_of(ActionKind kind) {
+  const auto* const found = std::find_if(std::begin(kColours), std::end(kColours),
+                                         [&](const Colour& each) { return each.kind == kind; });
+  return found == std::end(kColours) ? nullptr : found;
+}
+
+class Chart {
+ public:
+  explicit Chart(const Outlook& outlook)
+      : outlook_(outlook),
+        scale_(kWidth / static_cast<double>(std::max<uint64_t>(1, outlook.forecast.total_ns))),
+        svg_(kLeft + kWidth + 20, kTop + kRow * outlook.schedule.ranks() + 40,
+             static_cast<int>(kFontSize), "pipeline schedule") {
+    for (const std::vector<uint32_t>& stages : stages_by_rank(outlook.schedule)) {
+      most_chunks_ = std::max(most_chunks_, stages.size());
+    }
+    // Later chunks of a rank are paler.
+    opacity_.resize(outlook.schedule.stages(), 1.0);
+    for (const std::vector<uint32_t>& stages : stages_by_rank(outlook.schedule)) {
+      for (size_t i = 1; i < stages.size(); ++i) {
+        opacity_[stages[i]] =
+            1.0 - 0.5 * static_cast<double>(i) / static_cast<double>(most_chunks_ - 1);
+      }
+    }
+  }
+
+  std::string draw() && {
+    draw_legend();
+    for (uint32_t rank = 0; rank < outlook_.schedule.ranks(); ++rank) draw_rank(rank);
+    draw_axis();
+    return std::move(svg_).take();
+  }
+
+ private:
+  double x_of(uint64_t ns) const { return kLeft + static_cast<double>(ns) * scale_; }
+  std::string time_text(uint64_t ns) const {
+    if (!outlook_.has_times) return std::to_string(ns);
+    return fmt::format("{:.6g} ms", static_cast<double>(ns) / 1e6);
+  }
+
+  void draw_legend() {
+    double x = kLeft;
+    for (const Colour& each : kColours) {
+      const bool is_used = std::any_of(
+          outlook_.schedule.actions.begin(), outlook_.schedule.actions.end(),
+          [&](const auto& list) {
+            return std::any_of(list.begin(), list.end(),
+                               [&](const Action& action) { return action.kind == each.kind; });
+          });
+      if (!is_used) continue;
+      svg_.rectangle(x, 14, 12, 12, fmt::format(R"(fill="{}")", each.fill));
+      svg_.text(x + 17, 24, each.name);
+      x += 150;
+    }
+    if (most_chunks_ > 1) {
+      svg_.text(x, 24, "paler: a rank's later stages");
+      x += 190;
+    }
+    svg_.text(
+        x, 24,
+        fmt::format("bubble {:.1f} %", static_cast<double>(outlook_.forecast.bubble_ppm()) / 1e4));
+  }
+
+  void draw_rank(uint32_t rank) {
+    const double y = kTop + kRow * rank;
+    svg_.text(8, y + 15, fmt::format("rank {}", rank));
+    svg_.rectangle(kLeft, y + 1, kWidth, kRow - 3, R"(fill="#f1f1f1")");
+    const std::vector<Action>& actions = outlook_.schedule.actions[rank];
+    for (size_t i = 0; i < actions.size(); ++i) {
+      const Colour* const colour = colour_of(actions[i].kind);
+      if (colour == nullptr) continue;
+      // The two halves of a pair share its time.
+      const bool is_second = i > 0 && actions[i - 1].overlaps_next;
+      const bool is_half = actions[i].overlaps_next || is_second;
+      draw_step(actions[i], outlook_.forecast.actions[rank][i], colour->fill,
+                y + 1 + (is_second ? (kRow - 3) / 2 : 0), is_half ? (kRow - 3) / 2 : kRow - 3,
+                rank);
+    }
+  }
+
+  void draw_step(const Action& action, const Span& span, const char* fill, double y, double height,
+                 uint32_t rank) {
+    const double x = x_of(span.start_ns);
+    const double width = x_of(span.end_ns) - x;
+    svg_.rectangle(
+        x, y, width, height,
+        fmt::format(R"(fill="{}" fill-opacity="{:.2f}" stroke="#fff" stroke-width="0.5")", fill,
+                    opacity_[action.stage]),
+        fmt::format("{} on rank {}: {} to {}", to_text(action), rank, time_text(span.start_ns),
+                    time_text(span.end_ns)));
+    const std::string number = std::to_string(action.micro_batch);
+    const bool is_half = height < kRow - 3;
+    const double letter = is_half ? 5 : 7;
+    if (width < letter * static_cast<double>(number.size()) + 2) return;
+    svg_.text(x + width / 2, y + (is_half ? 8 : 14), number,
+              is_half ? R"(text-anchor="middle" font-size="8")" : R"(text-anchor="middle")");
+  }
+
+  void draw_axis() {
+    const double y = kTop + kRow * outlook_.schedule.ranks() + 4;
+    svg_.line(kLeft, y, kLeft + kWidth, y, R"(stroke="#555")");
+    for (int i = 0; i <= 4; ++i) {
+      const uint64_t ns = outlook_.forecast.total_ns / 4 * static_cast<uint64_t>(i);
+      const uint64_t at = i == 4 ? outlook_.forecast.total_ns : ns;
+      svg_.line(x_of(at), y, x_of(at), y + 4, R"(stroke="#555")");
+      svg_.text(x_of(at), y + 17, time_text(at),
+                i == 0   ? R"(text-anchor="start")"
+                : i == 4 ? R"(text-anchor="end")"
+                         : R"(text-anchor="middle")");
+    }
+  }
+
+  const Outlook& outlook_;
+  const double scale_;
+  present::Svg svg_;
+  size_t most_chunks_ = 1;
+  std::vector<double> opacity_;  // by stage
+};
+
+}  // namespace
+
+Result<std::string> to_svg(const Outlook& outlook) {
+  size_t steps = 0;
+  for (const std::vector<Action>& actions : outlook.schedule.actions) steps += actions.size();
+  if (steps > kMaxDrawn || outlook.schedule.ranks() > kMaxRanks) {
+    return Status(Code::kUnsupported,
+                  fmt::format("a picture has at most {} actions of {} ranks, not {} of {}",
+                              kMaxDrawn, kMaxRanks, steps, outlook.schedule.ranks()));
+  }
+  return Chart(outlook).draw();
+}
+
+}  // namespace hetcomm::pipeline

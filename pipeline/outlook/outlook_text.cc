@@ -1,0 +1,158 @@
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
+
+#include "pipeline/outlook/outlook.h"
+#include "pipeline/schedule/text.h"
+
+namespace hetcomm::pipeline {
+namespace {
+
+using OrderedJson = nlohmann::ordered_json;
+
+constexpr std::string_view kOutlookFormat = "hetcomm schedule outlook";
+constexpr int kOutlookVersion = 1;
+
+// Returns the number of forward steps of |rank| before its first backward step.
+size_t warmup_of(const Schedule& schedule, uint32_t rank) {
+  size_t count = 0;
+  for (const Action& action : schedule.actions[rank]) {
+    if (gives_input_grad(action.kind)) return count;
+    if (action.kind == ActionKind::kForward) ++count;
+  }
+  return count;
+}
+
+size_t computations_in(const Schedule& schedule, uint32_t rank) {
+  const std::vector<Action>& actions = schedule.actions[rank];
+  return static_cast<size_t>(std::count_if(actions.begin(), actions.end(), [](const Action& each) {
+    return is_computation(each.kind);
+  }));
+}
+
+std::string percent(uint64_t part, uint64_t whole) {
+  if (whole == 0) return "0.0";
+  return fmt::format("{:.1f}", 100.0 * static_cast<double>(part) / static_cast<double>(whole));
+}
+
+std::string time_text(const Outlook& outlook, uint64_t ns) {
+  if (!outlook.has_times) return std::to_string(ns);
+  return fmt::format("{:.3f}", static_cast<double>(ns) / 1e6);
+}
+
+// Says how much of the longest path the ranks compute, and how much of it is transfers.
+std::string path_text(const Outlook& outlook) {
+  uint64_t transfers = 0;
+  std::map<uint32_t, uint64_t> by_boundary;  // by the stage before it
+  for (const CriticalStep& step : critical_path(outlook)) {
+    if (step.transfer_ns == 0) continue;
+    transfers += step.transfer_ns;
+    by_boundary[step.boundary] += step.transfer_ns;
+  }
+  std::string text = fmt::format("critical path: {} % waits for transfers",
+                                 percent(transfers, outlook.forecast.total_ns));
+  for (const auto& [stage, ns] : by_boundary) {
+    text += fmt::format(", {} % between stages {} and {}", percent(ns, outlook.forecast.total_ns),
+                        stage, stage + 1);
+  }
+  return text + "\n";
+}
+
+}  // namespace
+
+std::string to_text(const Outlook& outlook) {
+  const Schedule& schedule = outlook.schedule;
+  const Forecast& forecast = outlook.forecast;
+  const std::string_view unit = outlook.has_times ? "ms" : "steps";
+  std::string text = fmt::format("{} ranks, {} stages, {} micro-batches\n", schedule.ranks(),
+                                 schedule.stages(), schedule.micro_batches);
+  text += fmt::format("{:>6} {:>8} {:>9} {:>14} {:>14} {:>10} {:>12}\n", "rank", "warm-up", "steps",
+                      fmt::format("busy[{}]", unit), fmt::format("idle[{}]", unit), "bubble[%]",
+                      "peak memory");
+  for (uint32_t rank = 0; rank < schedule.ranks(); ++rank) {
+    text += fmt::format("{:>6} {:>8} {:>9} {:>14} {:>14} {:>10} {:>12}\n", rank,
+                        warmup_of(schedule, rank), computations_in(schedule, rank),
+                        time_text(outlook, forecast.busy_ns[rank]),
+                        time_text(outlook, forecast.idle_ns(rank)),
+                        percent(forecast.idle_ns(rank), forecast.total_ns), outlook.peaks[rank]);
+  }
+  text += fmt::format("iteration: {} {}, bubble {:.1f} %\n", time_text(outlook, forecast.total_ns),
+                      unit, static_cast<double>(forecast.bubble_ppm()) / 1e4);
+  text += path_text(outlook);
+  if (std::any_of(outlook.in_flight.begin(), outlook.in_flight.end(),
+                  [](uint32_t each) { return each > 1; })) {
+    text += fmt::format("items in flight, by boundary: {}\n", fmt::join(outlook.in_flight, " "));
+  }
+  for (const uint32_t stage : outlook.exposed) {
+    text += fmt::format(
+        "the link between stages {} and {} is busy for longer than a stage computes: "
+        "no schedule can hide that\n",
+        stage, stage + 1);
+  }
+  return text;
+}
+
+std::string to_json(const Outlook& outlook) {
+  OrderedJson json;
+  json["format"] = kOutlookFormat;
+  json["version"] = kOutlookVersion;
+  OrderedJson& schedule = json["schedule"];
+  schedule["micro_batches"] = outlook.schedule.micro_batches;
+  schedule["rank_of"] = outlook.schedule.rank_of;
+  schedule["actions"] = OrderedJson::array();
+  for (const std::vector<Action>& actions : outlook.schedule.actions) {
+    OrderedJson& cells = schedule["actions"].emplace_back(OrderedJson::array());
+    for_each_cell(actions, [&](std::string text) { cells.push_back(std::move(text)); });
+  }
+  json["peaks"] = outlook.peaks;
+  json["in_flight"] = outlook.in_flight;
+  json["exposed_boundaries"] = outlook.exposed;
+  if (!outlook.has_times) return json.dump(1) + "\n";
+  OrderedJson& forecast = json["forecast"];
+  forecast["total_ns"] = outlook.forecast.total_ns;
+  forecast["busy_ns"] = outlook.forecast.busy_ns;
+  forecast["bubble_ppm"] = outlook.forecast.bubble_ppm();
+  OrderedJson& path = forecast["critical_path"] = OrderedJson::array();
+  for (const CriticalStep& step : critical_path(outlook)) {
+    path.push_back({{"rank", step.rank},
+                    {"action", to_text(outlook.schedule.actions[step.rank][step.action])},
+                    {"transfer_ns", step.transfer_ns}});
+  }
+  return json.dump(1) + "\n";
+}
+
+std::string to_chrome_trace(const Outlook& outlook) {
+  std::string events;
+  const auto add = [&](const std::string& event) {
+    events += events.empty() ? "\n" : ",\n";
+    events += event;
+  };
+  const auto us = [](uint64_t ns) { return fmt::format("{}.{:03}", ns / 1000, ns % 1000); };
+  for (uint32_t rank = 0; rank < outlook.schedule.ranks(); ++rank) {
+    add(fmt::format(
+        R"({{"ph":"M","pid":0,"tid":{0},"name":"thread_name","args":{{"name":"rank {0}"}}}})",
+        rank));
+    const std::vector<Action>& actions = outlook.schedule.actions[rank];
+    int64_t live = 0;
+    for (size_t i = 0; i < actions.size(); ++i) {
+      if (!is_computation(actions[i].kind)) continue;
+      const Span& span = outlook.forecast.actions[rank][i];
+      add(fmt::format(R"({{"ph":"X","pid":0,"tid":{},"name":"{}","cat":"{}","ts":{},"dur":{}}})",
+                      rank, to_text(actions[i]), name_of(actions[i].kind), us(span.start_ns),
+                      us(span.end_ns - span.start_ns)));
+      const bool starts = actions[i].kind == ActionKind::kForward;
+      if (!starts && !gives_weight_grad(actions[i].kind)) continue;
+      live += starts ? 1 : -1;
+      add(fmt::format(
+          R"({{"ph":"C","pid":0,"name":"activations of rank {}","ts":{},"args":{{"live":{}}}}})",
+          rank, us(starts ? span.start_ns : span.end_ns), live));
+    }
+  }
+  return fmt::format("{{\"displayTimeUnit\":\"ms\",\"traceEvents\":[{}\n]}}\n", events);
+}
+
+}  // namespace hetcomm::pipeline

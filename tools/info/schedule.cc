@@ -1,0 +1,206 @@
+#include "tools/info/schedule.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstdio>
+#include <hetcomm_plan/hetcomm_plan.h>
+#include <iterator>
+#include <map>
+#include <optional>
+#include <stdexcept>
+#include <string_view>
+
+#include <fmt/core.h>
+#include <nlohmann/json.hpp>
+
+#include "tools/common/plan_answer.h"
+#include "tools/info/files.h"
+#include "tools/info/handles.h"
+
+namespace hetcomm_info {
+namespace {
+
+using Json = nlohmann::json;
+
+// Large enough for most answers, so that nothing is searched for twice.
+constexpr size_t kFirstSize = size_t{8} << 20;
+
+// Returns the nanoseconds of a time such as "12.5ms".
+uint64_t nanoseconds(std::string_view text) {
+  static constexpr std::pair<std::string_view, double> kUnits[] = {
+      {"ns", 1}, {"us", 1e3}, {"ms", 1e6}, {"s", 1e9}};
+  double number = 0;
+  const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  const std::string_view unit = text.substr(static_cast<size_t>(rest - text.data()));
+  const auto* const known = std::find_if(std::begin(kUnits), std::end(kUnits),
+                                         [&](const auto& each) { return each.first == unit; });
+  constexpr double kMax = 1e15;
+  if (error != std::errc() || known == std::end(kUnits) || !(number >= 0) ||
+      number * known->second > kMax) {
+    throw std::runtime_error(fmt::format("'{}' is no time such as 12.5ms", text));
+  }
+  return static_cast<uint64_t>(std::llround(number * known->second));
+}
+
+uint64_t element(const std::vector<std::string>& times, size_t stage, std::string_view option) {
+  if (times.size() == 1) return nanoseconds(times.front());
+  if (stage < times.size()) return nanoseconds(times[stage]);
+  throw std::runtime_error(
+      fmt::format("{} has {} times, and other options have more", option, times.size()));
+}
+
+Json stages_of(const ScheduleOrder& order) {
+  const size_t count =
+      std::max({order.forward.size(), order.backward.size(), order.weight_grad.size()});
+  Json stages = Json::array();
+  for (size_t i = 0; i < count; ++i) {
+    Json stage = Json::object();
+    const uint64_t forward_ns = element(order.forward, i, "--forward");
+    stage["forward_ns"] = forward_ns;
+    const uint64_t backward_ns =
+        order.backward.empty() ? 2 * forward_ns : element(order.backward, i, "--backward");
+    stage["backward_ns"] = backward_ns;
+    if (!order.weight_grad.empty()) {
+      const uint64_t weight_ns = element(order.weight_grad, i, "--weight-grad");
+      if (weight_ns > backward_ns) {
+        throw std::runtime_error("--weight-grad is longer than --backward");
+      }
+      stage["weight_grad_ns"] = weight_ns;
+      stage["input_grad_ns"] = backward_ns - weight_ns;
+    }
+    stages.push_back(std::move(stage));
+  }
+  return stages;
+}
+
+Json boundaries_of(const ScheduleOrder& order) {
+  Json boundaries = Json::array();
+  for (const std::string& text : order.boundaries) {
+    uint32_t stage = 0;
+    const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), stage);
+    const auto at = static_cast<size_t>(rest - text.data());
+    if (error != std::errc() || at == text.size() || text[at] != '=') {
+      throw std::runtime_error(fmt::format("--boundary {} is not of the form 1=5ms+20ms", text));
+    }
+    const std::string_view times = std::string_view(text).substr(at + 1);
+    const size_t plus = std::min(times.find('+'), times.size());
+    Json boundary = {{"after", stage}, {"busy_ns", nanoseconds(times.substr(0, plus))}};
+    if (plus < times.size()) boundary["latency_ns"] = nanoseconds(times.substr(plus + 1));
+    boundaries.push_back(std::move(boundary));
+  }
+  return boundaries;
+}
+
+uint32_t ppm(double percent) { return static_cast<uint32_t>(std::llround(percent * 1e4)); }
+
+bool is_virtual(std::string name) {
+  for (char& c : name) {
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  }
+  return name == "virtual-1f1b";
+}
+
+// Refuses options that a file has in its place.
+void refuse_options(const ScheduleOrder& order, bool is_question) {
+  const bool is_named = order.ranks != 0 || order.micro_batches != 0 || order.chunks != 0 ||
+                        !order.warmups.empty() || order.epsilon_percent > 0 ||
+                        !order.order.empty() || order.effort > 0;
+  const bool has_more = !order.forward.empty() || !order.backward.empty() ||
+                        !order.weight_grad.empty() || !order.boundaries.empty() ||
+                        order.overlap_percent > 0 || order.limit > 0 || order.level != "compute" ||
+                        order.receives_ahead || order.send_buffers || !order.in_flight.empty();
+  if (is_named || (is_question && has_more)) {
+    throw std::runtime_error(
+        is_question ? "a file with a question takes no options but --format"
+                    : "--ranks, --micro-batches, --chunks, --warmups, --epsilon, --order and "
+                      "--effort do not go with a file");
+  }
+}
+
+// Returns the question about a schedule that has a name.
+Json named_question(const ScheduleOrder& order) {
+  if (order.ranks == 0 || order.micro_batches == 0) {
+    throw std::runtime_error("schedule needs --ranks and --micro-batches");
+  }
+  Json schedule = {
+      {"name", order.what}, {"ranks", order.ranks}, {"micro_batches", order.micro_batches}};
+  if (order.chunks != 0) schedule["chunks"] = order.chunks;
+  if (!order.warmups.empty()) schedule["warmups"] = order.warmups;
+  if (order.epsilon_percent > 0) schedule["epsilon_ppm"] = ppm(order.epsilon_percent);
+  if (!order.order.empty()) schedule["order"] = order.order;
+  if (order.effort > 0) schedule["effort"] = order.effort;
+  if (is_virtual(order.what)) {
+    // Every boundary that takes time is a slow one.
+    Json slow = Json::array();
+    for (const Json& each : boundaries_of(order)) slow.push_back(each["after"]);
+    schedule["slow_boundaries"] = std::move(slow);
+  }
+  return {
+      {"format", "hetcomm schedule question"}, {"version", 1}, {"schedule", std::move(schedule)}};
+}
+
+Json question_of(const ScheduleOrder& order) {
+  Json question;
+  if (order.what.find_first_of("./") == std::string::npos) {
+    question = named_question(order);
+  } else {
+    const bool is_question = !order.what.ends_with(".csv");
+    refuse_options(order, is_question);
+    const std::string text = read_file(order.what);
+    if (is_question) return Json(text);
+    question = {
+        {"format", "hetcomm schedule question"}, {"version", 1}, {"schedule", {{"csv", text}}}};
+  }
+  if (!order.forward.empty()) {
+    question["times"] = {{"stages", stages_of(order)},
+                         {"boundaries", boundaries_of(order)},
+                         {"overlap_ppm", ppm(order.overlap_percent)}};
+  } else if (!order.backward.empty() || !order.weight_grad.empty() || !order.boundaries.empty() ||
+             order.overlap_percent > 0) {
+    throw std::runtime_error("--backward, --weight-grad, --boundary and --overlap need --forward");
+  }
+  if (!order.in_flight.empty()) question["in_flight"] = order.in_flight;
+  if (order.limit > 0) question["limits"] = {order.limit};
+  if (order.level != "compute") {
+    question["level"] = order.level;
+    if (order.receives_ahead) question["receives_ahead"] = *order.receives_ahead;
+    if (order.send_buffers) question["send_buffers"] = *order.send_buffers;
+  } else if (order.receives_ahead || order.send_buffers) {
+    throw std::runtime_error("--receives-ahead and --send-buffers need --level");
+  }
+  return question;
+}
+
+const std::map<std::string, int32_t>& forms() {
+  static const std::map<std::string, int32_t> all = {{"text", HETCOMM_PLAN_TEXT},
+                                                     {"json", HETCOMM_PLAN_JSON},
+                                                     {"svg", HETCOMM_PLAN_SVG},
+                                                     {"csv", HETCOMM_PLAN_CSV},
+                                                     {"trace", HETCOMM_PLAN_TRACE}};
+  return all;
+}
+
+}  // namespace
+
+const std::vector<std::string>& schedule_formats() {
+  static const std::vector<std::string> names = {"text", "json", "svg", "csv", "trace"};
+  return names;
+}
+
+int print_schedule(const ScheduleOrder& order, const std::string& format) {
+  try {
+    const Json question = question_of(order);
+    // A file with a question is passed on as it is, so that faults are told by its own lines.
+    const std::string text = question.is_string() ? question.get<std::string>() : question.dump();
+    std::fputs(
+        tools::plan_answer(hetcomm_draft_schedule, text, forms().at(format), kFirstSize).c_str(),
+        stdout);
+    return kSuccess;
+  } catch (const std::runtime_error& error) {
+    std::fprintf(stderr, "hetcomm_info: %s\n", error.what());
+    return kFailure;
+  }
+}
+
+}  // namespace hetcomm_info

@@ -1,0 +1,39 @@
+// The command `schedule`: a pipeline schedule, its check and its forecast, without a job.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace hetcomm_info {
+
+struct ScheduleOrder {
+  std::string what;  // a schedule's name, or a file with a question or with a schedule as CSV
+  uint32_t ranks = 0;
+  uint32_t chunks = 0;  // 0: as many as the schedule has
+  uint32_t micro_batches = 0;
+  std::vector<uint32_t> warmups;
+  // Times such as "12.5ms": one for all stages, or one for each.
+  std::vector<std::string> forward;
+  std::vector<std::string> backward;
+  std::vector<std::string> weight_grad;  // the part of |backward| that W takes
+  std::vector<std::string> boundaries;   // "S=BUSY" or "S=BUSY+LATENCY", S: the stage before it
+  double epsilon_percent = 0;
+  double overlap_percent = 0;
+  std::string order;    // of stages to ranks, for what is arranged; "": the default
+  uint64_t effort = 0;  // of the search; 0: the default
+  uint64_t limit = 0;   // activations that a rank may hold; 0: any number
+  std::string level = "compute";
+  std::optional<uint32_t> receives_ahead;
+  std::optional<uint32_t> send_buffers;
+  std::vector<uint32_t> in_flight;  // one for all boundaries, or one for each
+};
+
+// The formats in which the command answers.
+const std::vector<std::string>& schedule_formats();
+
+// Prints the answer as |format|. Returns the exit status.
+int print_schedule(const ScheduleOrder& order, const std::string& format);
+
+}  // namespace hetcomm_info
