@@ -170,9 +170,20 @@ TEST_P(DevicePath, MessagesOfEverySizeArriveIntact) {
       check_message(me, size);
       me.meet();
       const hetcomm_counters_t after = counters(me);
-      // Each rank sends and receives the message once.
-      EXPECT_EQ(after.device_bytes_direct - before.device_bytes_direct, is_direct() ? 2 * size : 0);
-      EXPECT_EQ(after.device_bytes_staged - before.device_bytes_staged, is_direct() ? 0 : 2 * size);
+      // Each rank sends and receives the message once. What was in flight when a connection broke
+      // is sent again.
+      const bool some_broke = after.failures != before.failures;
+      const auto expect_bytes = [&](uint64_t bytes, uint64_t expected) {
+        if (some_broke && expected > 0) {
+          EXPECT_GE(bytes, expected);
+        } else {
+          EXPECT_EQ(bytes, expected);
+        }
+      };
+      expect_bytes(after.device_bytes_direct - before.device_bytes_direct,
+                   is_direct() ? 2 * size : 0);
+      expect_bytes(after.device_bytes_staged - before.device_bytes_staged,
+                   is_direct() ? 0 : 2 * size);
     }
   });
 }
