@@ -1051,7 +1051,7 @@ void end_at_any_step(const CapiCase& over, Make make) {
       Outcome outcome = execute(plan, values);
       ASSERT_EQ(outcome.status, HETCOMM_OK) << outcome.text;
       me.meet();
-      // The timeout becomes shorter each time, so that it expires eventually.
+      // The time until it ends becomes shorter each time, so that the execution is not over before.
       for (uint64_t i = 0; i < 2000 && outcome.status == HETCOMM_OK; ++i) {
         if (!is_culprit) {
           outcome = execute(plan, values);
@@ -1065,7 +1065,7 @@ void end_at_any_step(const CapiCase& over, Make make) {
           outcome.status = HETCOMM_INTERNAL;
           break;
         }
-        if (what != kHasNoTime) usleep(static_cast<useconds_t>(after_us));
+        if (what != kHasNoTime) usleep(static_cast<useconds_t>(after_us / (i + 1)));
         if (what == kDies) me.die();
         if (what == kCancels) {
           EXPECT_EQ(hetcomm_request_cancel(request), HETCOMM_OK);
