@@ -25,29 +25,6 @@ struct Unit {
   uint64_t factor;
 };
 
-constexpr std::string_view kDurationForms =
-    "a duration: a number of seconds, or with h, min, s, ms, us or ns, such as 1.5s or 500ms; or "
-    "inf";
-constexpr std::string_view kSizeForms =
-    "a size: a number of bytes, or with K, M or G, powers of 1024, such as 4096, 64K or 1.5M";
-
-// Parses "<number><unit>" with an optional decimal fraction; |forms| describes that to users.
-template <size_t N>
-Result<uint64_t> parse_with_unit(std::string_view text, const std::array<Unit, N>& units,
-                                 std::string_view forms) {
-  double number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  const std::string_view unit = text.substr(static_cast<size_t>(end - text.data()));
-  if (error == std::errc() && number >= 0) {
-    for (const Unit& candidate : units) {
-      if (unit != candidate.name) continue;
-      const double value = number * static_cast<double>(candidate.factor);
-      if (value < 9e18) return static_cast<uint64_t>(value);
-    }
-  }
-  return Status(Code::kInvalidArgument, fmt::format("'{}' is not {}", text, forms));
-}
-
 // Formats |number| as a user would write it: in the largest unit that keeps it whole.
 std::string written(VariableType type, uint64_t number) {
   static constexpr std::array<Unit, 6> kDurations = {{{"h", 3'600'000'000'000},
@@ -151,33 +128,6 @@ std::string allowed_values(const Variable& info) {
   }
   const std::string range = range_of(info);
   return range.empty() ? std::string(forms) : fmt::format("{} ({})", range, forms);
-}
-
-Result<uint64_t> parse_duration(std::string_view text) {
-  if (text == "inf") return kForever;
-  static constexpr std::array<Unit, 7> kUnits = {{{"", 1'000'000'000},
-                                                  {"s", 1'000'000'000},
-                                                  {"ms", 1'000'000},
-                                                  {"us", 1'000},
-                                                  {"ns", 1},
-                                                  {"min", 60'000'000'000},
-                                                  {"h", 3'600'000'000'000}}};
-  return parse_with_unit(text, kUnits, kDurationForms);
-}
-
-Result<uint64_t> parse_size(std::string_view text) {
-  static constexpr std::array<Unit, 11> kUnits = {{{"", 1},
-                                                   {"B", 1},
-                                                   {"K", 1u << 10},
-                                                   {"KiB", 1u << 10},
-                                                   {"k", 1u << 10},
-                                                   {"M", 1u << 20},
-                                                   {"MiB", 1u << 20},
-                                                   {"m", 1u << 20},
-                                                   {"G", 1u << 30},
-                                                   {"GiB", 1u << 30},
-                                                   {"g", 1u << 30}}};
-  return parse_with_unit(text, kUnits, kSizeForms);
 }
 
 std::string_view nearest_variable(Variables all, std::string_view name) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "src/base/status.h"
+#include "src/base/units.h"
 #include "src/system/log.h"
 #include "src/system/privilege.h"
 #include "src/system/variable.h"
@@ -22,11 +23,6 @@ using Variables = std::span<const Variable* const>;
 // Returns the allowed values in readable form: "64K to 1G (a size in bytes, such as 4096, 64K or
 // 1M)"; "" for texts.
 std::string allowed_values(const Variable& info);
-
-// Parses "10s", "500ms", "30us", "2min", "inf" to nanoseconds; a bare number is seconds.
-Result<uint64_t> parse_duration(std::string_view text);
-// Parses "64K", "1MiB", "4096" to bytes; K, M, G are powers of 1024.
-Result<uint64_t> parse_size(std::string_view text);
 
 class Config {
  public:
