@@ -10,6 +10,7 @@
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
+#include "reshard/element_types.h"
 #include "reshard/layout_json.h"
 #include "topology/links/link_model_json.h"
 
@@ -25,13 +26,6 @@ constexpr int kQuestionNesting = 16;
 constexpr size_t kMaxTensors = size_t{1} << 20;
 constexpr size_t kMaxName = 255;
 constexpr uint64_t kLargestChoice = std::numeric_limits<uint64_t>::max();
-
-// Words in the order of ElementType.
-constexpr const char* kTypeWords[] = {
-    "bool",        "int8",    "uint8",   "int16",     "uint16",    "int32",
-    "uint32",      "int64",   "uint64",  "float16",   "bfloat16",  "float8_e4m3fn",
-    "float8_e5m2", "float32", "float64", "complex64", "complex128"};
-static_assert(std::size(kTypeWords) == static_cast<size_t>(ElementType::kComplex128) + 1);
 
 class QuestionReader {
  public:
@@ -101,8 +95,9 @@ class QuestionReader {
     TensorOrder order;
     order.source = layout(fields, "source");
     order.destination = layout(fields, "destination");
-    order.types.source = fields.word("type", kTypeWords, ElementType::kFloat32);
-    order.types.destination = fields.word("destination_type", kTypeWords, order.types.source);
+    order.types.source = fields.word("type", kElementTypeWords, ElementType::kFloat32);
+    order.types.destination =
+        fields.word("destination_type", kElementTypeWords, order.types.source);
     question_.tensors.push_back(std::move(order));
   }
 

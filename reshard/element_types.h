@@ -1,11 +1,20 @@
 // The element types of a tensor before and after a move.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <iterator>
 
 #include "src/base/element_type.h"
 
 namespace hetcomm::reshard {
+
+// The names of the element types in documents, in the order of ElementType.
+inline constexpr const char* kElementTypeWords[] = {
+    "bool",        "int8",    "uint8",   "int16",     "uint16",    "int32",
+    "uint32",      "int64",   "uint64",  "float16",   "bfloat16",  "float8_e4m3fn",
+    "float8_e5m2", "float32", "float64", "complex64", "complex128"};
+static_assert(std::size(kElementTypeWords) == static_cast<size_t>(ElementType::kComplex128) + 1);
 
 // The result of converting a number that is too large for float8_e4m3fn, which has no infinity: the
 // largest number of its sign, as in torch, or NaN, as in collective operations.

@@ -283,8 +283,7 @@ Result<Layout> layout_of(const std::vector<uint64_t>& shape, const Mesh& mesh,
   return layout;
 }
 
-Result<Layout> activations(uint64_t batch, uint64_t sequence, uint64_t hidden,
-                           const Degrees& degrees, const std::vector<int>& ranks) {
+Result<Mesh> mesh_of(const Degrees& degrees, const std::vector<int>& ranks) {
   Mesh mesh;
   mesh.ranks = ranks;
   // |ranks| are numbered in |degrees.order|. The mesh has them in the order d, c, t, in which the
@@ -319,7 +318,14 @@ Result<Layout> activations(uint64_t batch, uint64_t sequence, uint64_t hidden,
     }
     mesh.ranks[position] = ranks[index];
   }
-  return layout_of({batch, sequence, hidden}, mesh,
+  return mesh;
+}
+
+Result<Layout> activations(uint64_t batch, uint64_t sequence, uint64_t hidden,
+                           const Degrees& degrees, const std::vector<int>& ranks) {
+  Result<Mesh> mesh = mesh_of(degrees, ranks);
+  if (!mesh.ok()) return mesh.status();
+  return layout_of({batch, sequence, hidden}, mesh.value(),
                    {shard(0), degrees.zigzag ? zigzag(1) : shard(1), shard(1)});
 }
 

@@ -81,6 +81,9 @@ struct Degrees {
   std::string_view order = "dct";
   bool zigzag = false;  // context parallelism with paired pieces, for causal attention
 };
+// Returns the mesh of |ranks| with the axes data, context and tensor. |ranks| are in the order that
+// |degrees| tells. Fails with INVALID_ARGUMENT if there are not as many as the degrees need.
+Result<Mesh> mesh_of(const Degrees& degrees, const std::vector<int>& ranks);
 Result<Layout> activations(uint64_t batch, uint64_t sequence, uint64_t hidden,
                            const Degrees& degrees, const std::vector<int>& ranks);
 

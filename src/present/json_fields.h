@@ -141,11 +141,13 @@ class Fields {
 
   Status& failure() { return failure_; }
 
- private:
+  // Returns the whole path of field |name|, or of this object for "".
   std::string path_of(const std::string& name) const {
     if (path_.empty()) return name.empty() ? "the document" : name;
     return name.empty() ? path_ : path_ + "." + name;
   }
+
+ private:
 
   const Json& json_;
   const std::string path_;
