@@ -1,8 +1,35 @@
 #include "src/present/json_fields.h"
 
+#include <set>
+#include <vector>
+
 #include "src/present/json_nesting.h"
 
 namespace hetcomm::present {
+
+namespace {
+
+// Finds a field that an object has twice. The parser would keep the last one.
+class FieldNames {
+ public:
+  void see(Json::parse_event_t event, const Json& parsed) {
+    if (event == Json::parse_event_t::object_start) {
+      open_.emplace_back();
+    } else if (event == Json::parse_event_t::object_end) {
+      open_.pop_back();
+    } else if (event == Json::parse_event_t::key && twice_.empty()) {
+      const auto& name = parsed.get_ref<const std::string&>();
+      if (!open_.back().insert(name).second) twice_ = fmt::format("'{}'", name);
+    }
+  }
+  const std::string& twice() const { return twice_; }
+
+ private:
+  std::vector<std::set<std::string>> open_;  // by nesting
+  std::string twice_;
+};
+
+}  // namespace
 
 Result<Json> parse_json(std::string_view text, int most_nesting) {
   if (nests_deeper_than(most_nesting, text)) {
@@ -10,7 +37,14 @@ Result<Json> parse_json(std::string_view text, int most_nesting) {
                   fmt::format("brackets are nested more deeply than {}", most_nesting));
   }
   try {
-    return Json::parse(text);
+    FieldNames names;
+    Json json = Json::parse(text, [&](int, Json::parse_event_t event, const Json& parsed) {
+      names.see(event, parsed);
+      return true;
+    });
+    if (names.twice().empty()) return json;
+    return Status(Code::kInvalidArgument,
+                  printable(fmt::format("an object has the field {} twice", names.twice())));
   } catch (const Json::exception& error) {
     // Leaves out nlohmann's prefix for programmers, which ends with "] ". The line of the fault
     // follows it.
