@@ -147,9 +147,18 @@ hetcomm_communicator_rebuild(hetcomm_communicator_t* communicator, hetcomm_boots
                              const hetcomm_communicator_options_t* options,
                              hetcomm_communicator_t** out_communicator) HETCOMM_NOEXCEPT;
 
+/* Gives the context in which the communicator was created. It is borrowed. [any-thread] */
+HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_communicator_context(
+    const hetcomm_communicator_t* communicator, hetcomm_context_t** out_context) HETCOMM_NOEXCEPT;
+
 /* Gives the epoch of the communicator. [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_communicator_epoch(
     const hetcomm_communicator_t* communicator, uint32_t* out_epoch) HETCOMM_NOEXCEPT;
+
+/* Returns whether the communicator still works, without communicating. OK: it does. ABORTED: it was
+ * aborted, on this rank or another one; hetcomm_last_error() has the reason. [any-thread] */
+HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
+hetcomm_communicator_status(hetcomm_communicator_t* communicator) HETCOMM_NOEXCEPT;
 
 /* Returns whether |rank| is believed alive, without communicating. OK: it is. PEER_LOST: it died or
  * left. UNREACHABLE: it may be alive, but no connection to it can be made. hetcomm_last_error() has

@@ -97,6 +97,10 @@ hetcomm_stream_create(hetcomm_context_t* context, int32_t device, uint32_t flags
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
 hetcomm_stream_native(const hetcomm_stream_t* stream, void** out_native) HETCOMM_NOEXCEPT;
 
+/* Gives the device of the stream, and the flags with which it was made. [any-thread] */
+HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_stream_info(
+    const hetcomm_stream_t* stream, int32_t* out_device, uint32_t* out_flags) HETCOMM_NOEXCEPT;
+
 /* Destroys the handle. If hetcomm_stream_create made the stream, it ends once its work is done; a
  * wrapped one stays the caller's. With some vendors the call also waits for other streams that are
  * held back. BUSY: an operation in the stream has not ended, a prepared request names the stream,

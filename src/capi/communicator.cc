@@ -119,7 +119,7 @@ uint64_t deadline_of(const hetcomm::Context& context, Bootstrap& bootstrap,
   return hetcomm::deadline_after(hetcomm::now_ns(), timeout);
 }
 
-Status make(hetcomm::Context& context, Bootstrap& bootstrap,
+Status make(hetcomm_context_t* context, Bootstrap& bootstrap,
             const hetcomm_communicator_options_t& options, uint32_t epoch, uint64_t deadline_ns,
             hetcomm_communicator_t** out) {
   JobOptions wanted;
@@ -128,10 +128,10 @@ Status make(hetcomm::Context& context, Bootstrap& bootstrap,
   wanted.transports = options.transports != nullptr ? options.transports : "";
   wanted.share = options.share != 0;
   wanted.deadline_ns = deadline_ns;
-  auto made = Communicator::create(context, bootstrap, wanted);
+  auto made = Communicator::create(*context->impl, bootstrap, wanted);
   if (!made.ok()) return made.status();
-  *out = new hetcomm_communicator{.impl = std::move(made.value())};
-  context.add_object();
+  *out = new hetcomm_communicator{.impl = std::move(made.value()), .context = context};
+  context->impl->add_object();
   return {};
 }
 
@@ -217,7 +217,7 @@ hetcomm_status_t hetcomm_communicator_create(hetcomm_context_t* context,
     if (known.shrink != 0)
       return Status(Code::kInvalidArgument,
                     "options: shrink is allowed in hetcomm_communicator_rebuild only");
-    return make(*context->impl, *bootstrap->impl, known, known.epoch,
+    return make(context, *bootstrap->impl, known, known.epoch,
                 deadline_of(*context->impl, *bootstrap->impl, known), out_communicator);
   });
 }
@@ -277,6 +277,7 @@ hetcomm_status_t hetcomm_communicator_split(hetcomm_communicator_t* communicator
     }
     hetcomm::Context& context = communicator->impl->context();
     handle->impl = std::move(made.value());
+    handle->context = communicator->context;
     *out_communicator = handle.release();
     context.add_object();
     return {};
@@ -312,15 +313,26 @@ hetcomm_status_t hetcomm_communicator_rebuild(hetcomm_communicator_t* communicat
     const uint32_t epoch = std::max(known.epoch, before.epoch) + 1;
     const uint64_t deadline = deadline_of(old.context(), *bootstrap->impl, known);
     if (known.shrink == 0) {
-      return make(old.context(), *bootstrap->impl, known, epoch, deadline, out_communicator);
+      return make(communicator->context, *bootstrap->impl, known, epoch, deadline,
+                  out_communicator);
     }
     const std::string scope = fmt::format("{}/epoch {}/survivors", known.name, epoch);
     Result<std::unique_ptr<Bootstrap>> left = bootstrap->impl->survivor_finder()->survivors(
         scope, [&root] { return root.lost_ranks(); }, deadline);
     if (!left.ok()) return left.status();
     HETCOMM_RETURN_IF_ERROR(
-        make(old.context(), *left.value(), known, epoch, deadline, out_communicator));
+        make(communicator->context, *left.value(), known, epoch, deadline, out_communicator));
     bootstrap->impl = std::move(left).value();
+    return {};
+  });
+}
+
+hetcomm_status_t hetcomm_communicator_context(const hetcomm_communicator_t* communicator,
+                                              hetcomm_context_t** out_context) noexcept {
+  return capi::guard([&]() -> Status {
+    HETCOMM_RETURN_IF_ERROR(check(communicator));
+    HETCOMM_REQUIRE(out_context);
+    *out_context = communicator->context;
     return {};
   });
 }
@@ -332,6 +344,13 @@ hetcomm_status_t hetcomm_communicator_epoch(const hetcomm_communicator_t* commun
     HETCOMM_REQUIRE(out_epoch);
     *out_epoch = communicator->impl->options().epoch;
     return {};
+  });
+}
+
+hetcomm_status_t hetcomm_communicator_status(hetcomm_communicator_t* communicator) noexcept {
+  return capi::guard([&]() -> Status {
+    HETCOMM_RETURN_IF_ERROR(check(communicator));
+    return communicator->impl->status();
   });
 }
 

@@ -94,6 +94,7 @@ struct hetcomm_bootstrap {
 struct hetcomm_communicator {
   hetcomm::capi::Tag tag = hetcomm::capi::Tag::kCommunicator;
   std::unique_ptr<hetcomm::Communicator> impl;
+  hetcomm_context_t* context = nullptr;
 };
 struct hetcomm_remote_memory : hetcomm::RemoteMemory {
   hetcomm_remote_memory(hetcomm::Communicator& owner, const hetcomm::ExportedMemory& exported,

@@ -78,6 +78,18 @@ hetcomm_status_t hetcomm_stream_native(const hetcomm_stream_t* stream, void** ou
   });
 }
 
+hetcomm_status_t hetcomm_stream_info(const hetcomm_stream_t* stream, int32_t* out_device,
+                                     uint32_t* out_flags) noexcept {
+  return capi::guard([&]() -> Status {
+    HETCOMM_REQUIRE_HANDLE(stream);
+    HETCOMM_REQUIRE(out_device);
+    HETCOMM_REQUIRE(out_flags);
+    *out_device = static_cast<int32_t>(stream->device_index());
+    *out_flags = stream->is_held() ? 0 : HETCOMM_STREAM_NOT_HELD;
+    return {};
+  });
+}
+
 hetcomm_status_t hetcomm_stream_destroy(hetcomm_stream_t* stream) noexcept {
   if (stream == nullptr) return HETCOMM_OK;
   return capi::guard([&]() -> Status {

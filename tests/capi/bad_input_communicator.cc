@@ -106,10 +106,16 @@ TEST_F(BadInput, NullCommunicatorsAreRefused) {
        }},
       {"abort", HETCOMM_INVALID_ARGUMENT,
        [](Outputs&) { return hetcomm_communicator_abort(nullptr, "none"); }},
+      {"context", HETCOMM_INVALID_ARGUMENT,
+       [](Outputs& out) {
+         return hetcomm_communicator_context(nullptr, out.first<hetcomm_context_t*>());
+       }},
       {"epoch", HETCOMM_INVALID_ARGUMENT,
        [](Outputs& out) { return hetcomm_communicator_epoch(nullptr, out.first<uint32_t>()); }},
       {"peer status", HETCOMM_INVALID_ARGUMENT,
        [](Outputs&) { return hetcomm_communicator_peer_status(nullptr, 0); }},
+      {"status", HETCOMM_INVALID_ARGUMENT,
+       [](Outputs&) { return hetcomm_communicator_status(nullptr); }},
       {"counters", HETCOMM_INVALID_ARGUMENT,
        [](Outputs& out) {
          return hetcomm_communicator_counters(nullptr, 0, 1, out.first<hetcomm_counters_t>(),
@@ -193,6 +199,8 @@ TEST_F(BadInput, MissingOutputsAreRefused) {
        }},
       {"split", HETCOMM_INVALID_ARGUMENT,
        [&](Outputs&) { return hetcomm_communicator_split(communicator(), 0, 0, nullptr); }},
+      {"context", HETCOMM_INVALID_ARGUMENT,
+       [&](Outputs&) { return hetcomm_communicator_context(communicator(), nullptr); }},
       {"epoch", HETCOMM_INVALID_ARGUMENT,
        [&](Outputs&) { return hetcomm_communicator_epoch(communicator(), nullptr); }},
       {"counters", HETCOMM_INVALID_ARGUMENT,

@@ -72,6 +72,14 @@ TEST_F(BadStream, InvalidStreamCreationIsRefused) {
        [&](Outputs&) { return hetcomm_stream_native(good, nullptr); }},
       {"no stream", HETCOMM_INVALID_ARGUMENT,
        [](Outputs& out) { return hetcomm_stream_native(nullptr, out.first<void*>()); }},
+      {"no output", HETCOMM_INVALID_ARGUMENT,
+       [&](Outputs& out) { return hetcomm_stream_info(good, nullptr, out.first<uint32_t>()); }},
+      {"no output", HETCOMM_INVALID_ARGUMENT,
+       [&](Outputs& out) { return hetcomm_stream_info(good, out.first<int32_t>(), nullptr); }},
+      {"no stream", HETCOMM_INVALID_ARGUMENT,
+       [](Outputs& out) {
+         return hetcomm_stream_info(nullptr, out.first<int32_t>(), out.second<uint32_t>());
+       }},
       {"streams exist", HETCOMM_BUSY, [&](Outputs&) { return hetcomm_context_destroy(threaded_); }},
   });
   EXPECT_EQ(hetcomm_stream_destroy(good), HETCOMM_OK);

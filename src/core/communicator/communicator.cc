@@ -170,6 +170,12 @@ bool Communicator::probe(int32_t source, uint64_t tag, uint64_t ignore, hetcomm_
 
 // --- queries ----------------------------------------------------------------
 
+Status Communicator::status() {
+  const Engine::Baton baton(engine_);
+  job_->events().read_mail();
+  return channel().aborted;
+}
+
 Status Communicator::peer_status(int32_t rank) {
   const Engine::Baton baton(engine_);
   job_->events().read_mail();

@@ -58,6 +58,8 @@ class Communicator final : public JobMember {
   // |channel|. May throw std::bad_alloc.
   std::unique_ptr<Communicator> make_child(Channel& channel, std::vector<MemberChannel> members);
   void abort(const std::string& reason);
+  // Returns why the communicator was aborted; OK if it was not.
+  Status status();
   Status peer_status(int32_t rank);
   size_t counters(int32_t rank, size_t capacity, hetcomm_counters_t* out);
   std::string explain(int32_t rank);

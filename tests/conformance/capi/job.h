@@ -145,6 +145,12 @@ void ring(hetcomm_communicator_t* communicator, uint64_t value);
 
 // Memory of this process.
 uint64_t resident_bytes();
+// Whether a sanitizer is in this program.
+#if defined(HETCOMM_ASAN) || defined(HETCOMM_TSAN)
+inline constexpr bool kSanitized = true;
+#else
+inline constexpr bool kSanitized = false;
+#endif
 
 // Returns a TCP port of the loopback interface on which nothing is listening.
 int free_port();

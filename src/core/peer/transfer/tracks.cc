@@ -10,6 +10,7 @@
 #include "src/base/baton_role.h"
 #include "src/base/room.h"
 #include "src/base/text.h"
+#include "src/core/peer/matching/messaging_communicator.h"
 #include "src/core/peer/matching/track_base.h"
 #include "src/core/peer/transfer/transfers.h"
 
@@ -186,8 +187,10 @@ void Tracks::close(Track& track, const Status& why, bool unmatched) {
   const auto own = tracks.find(track.number());
   if (own == tracks.end() || own->second != &track) return;
   tracks.erase(own);
-  // If the track is already closed, the peer knows.
-  if (!track.closed().ok()) return;
+  // If the track is already closed, the peer knows. It learns of an abort separately: what is told
+  // here could come earlier, and cuts the reason.
+  const bool is_aborted = !messaging(track.communicator()).channel().aborted.ok();
+  if (!track.closed().ok() || is_aborted) return;
   // A run in untold() has not begun, and neither have the later ones.
   const uint64_t runs = track.untold().empty() ? track.next_run() : track.untold().front().run;
   tell_closed(end_of(track), why, {.runs = runs, .unmatched = unmatched ? uint64_t{1} : 0});

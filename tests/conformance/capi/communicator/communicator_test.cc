@@ -39,6 +39,12 @@ namespace {
 
 class Communicators : public CapiTest {};
 
+hetcomm_context_t* context_of(const hetcomm_communicator_t* communicator) {
+  hetcomm_context_t* context = nullptr;
+  EXPECT_EQ(hetcomm_communicator_context(communicator, &context), HETCOMM_OK);
+  return context;
+}
+
 hetcomm_communicator_options_t named(const Member& me, const char* name, uint32_t epoch = 0) {
   hetcomm_communicator_options_t options{};
   options.struct_size = sizeof(options);
@@ -200,12 +206,6 @@ TEST_P(Communicators, SplitAcceptsNoColorAndNests) {
     me.meet();
   });
 }
-
-#if defined(HETCOMM_ASAN) || defined(HETCOMM_TSAN)
-constexpr bool kSanitized = true;
-#else
-constexpr bool kSanitized = false;
-#endif
 
 // The number of splits exceeds 16 bits.
 TEST_P(Communicators, SplitNumbersMayExceedSixteenBits) {
@@ -395,6 +395,7 @@ TEST_P(Communicators, SeveralCommunicatorsDoNotMixTraffic) {
       uint32_t got = 99;
       EXPECT_EQ(hetcomm_communicator_epoch(communicator, &got), HETCOMM_OK);
       EXPECT_EQ(got, epoch);
+      EXPECT_EQ(context_of(communicator), me.context());
       communicators.push_back(communicator);
     }
     hetcomm_bootstrap_destroy(bootstrap);
@@ -450,6 +451,7 @@ TEST_P(Communicators, AbortEndsEveryOperationOnEveryRank) {
         me.send((me.rank() + 1) % me.size(), 3, large.data(), large.size()),
     };
     me.meet();
+    EXPECT_EQ(hetcomm_communicator_status(me.communicator()), HETCOMM_OK) << hetcomm_last_error();
     std::thread aborter;
     if (me.rank() == 0) {
       aborter = std::thread([&] {
@@ -464,6 +466,8 @@ TEST_P(Communicators, AbortEndsEveryOperationOnEveryRank) {
     }
     if (aborter.joinable()) aborter.join();
     EXPECT_EQ(hetcomm_communicator_abort(me.communicator(), "again"), HETCOMM_OK);
+    EXPECT_EQ(hetcomm_communicator_status(me.communicator()), HETCOMM_ABORTED);
+    EXPECT_STREQ(hetcomm_last_error(), "rank 0 aborted: the test says so");
     expect_rejected(me.communicator(), me.partner() % me.size(), HETCOMM_ABORTED);
     EXPECT_EQ(hetcomm_communicator_barrier(me.communicator(), kSec), HETCOMM_ABORTED);
     me.meet();
@@ -662,6 +666,7 @@ TEST_P(Communicators, RebuildWithFewerRanksGivesAHigherEpoch) {
     uint32_t epoch = 0;
     EXPECT_EQ(hetcomm_communicator_epoch(fresh, &epoch), HETCOMM_OK);
     EXPECT_EQ(epoch, 1u);
+    EXPECT_EQ(context_of(fresh), me.context());
     int32_t rank = -1;
     int32_t size = 0;
     EXPECT_EQ(hetcomm_communicator_rank(fresh, &rank, &size), HETCOMM_OK);

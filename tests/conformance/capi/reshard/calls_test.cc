@@ -41,6 +41,7 @@ struct Wish {
   uint64_t tag = 0;
   uint32_t in_flight = 1;
   uint64_t slice_bytes = 0;
+  hetcomm_communicator_t* communicator = nullptr;  // null: the member's own
 };
 
 hetcomm_layout_t* layout_on(uint64_t elements, const std::vector<int32_t>& ranks) {
@@ -71,8 +72,10 @@ class Moves {
       tensors.push_back({layout_on(way.elements, {way.from}), layout_on(way.elements, way.to),
                          HETCOMM_UINT32, HETCOMM_UINT32});
     }
+    hetcomm_communicator_t* const communicator =
+        wish.communicator == nullptr ? me.communicator() : wish.communicator;
     EXPECT_EQ(
-        hetcomm_reshard_create(me.communicator(), tensors.data(), tensors.size(), &options, &plan_),
+        hetcomm_reshard_create(communicator, tensors.data(), tensors.size(), &options, &plan_),
         HETCOMM_OK)
         << hetcomm_last_error();
     for (const hetcomm_reshard_tensor_t& tensor : tensors) {
@@ -421,6 +424,59 @@ TEST_P(ReshardCalls, EndAfterDataHasMovedEndsThePlan) {
     const Outcome outcome = moves.execute(2, 5 * kSec);
     EXPECT_EQ(outcome.status, me.rank() == 0 ? HETCOMM_CANCELLED : HETCOMM_ABORTED) << outcome.text;
     me.meet();
+  });
+}
+
+// The news of an abort and of a closed track take different ways.
+TEST_P(ReshardCalls, RankThatAbortsAndDestroysItsPlanAtOnceTellsWhyItAborted) {
+  run(3, [](Member& me) {
+    for (int i = 0; i < 10; ++i) {
+      hetcomm_communicator_t* own = nullptr;
+      ASSERT_EQ(hetcomm_communicator_split(me.communicator(), 0, me.rank(), &own), HETCOMM_OK)
+          << hetcomm_last_error();
+      {
+        const Moves moves(me, {{.from = 0, .to = {1, 2}}}, {.communicator = own});
+        moves.expect_works();
+        if (me.rank() == 0) {
+          EXPECT_EQ(hetcomm_communicator_abort(own, "the loss is no number"), HETCOMM_OK);
+        } else {
+          const Outcome outcome = moves.execute(2);
+          EXPECT_EQ(outcome.status, HETCOMM_ABORTED) << outcome.text;
+          EXPECT_TRUE(has(outcome.text, "the loss is no number")) << outcome.text;
+        }
+      }
+      EXPECT_EQ(hetcomm_communicator_destroy(own), HETCOMM_OK) << hetcomm_last_error();
+    }
+  });
+}
+
+// Numbers of channels differ between ranks. An abort of one communicator is not taken for that of
+// another one.
+TEST_P(ReshardCalls, DestructionIsToldBesideAnAbortedCommunicator) {
+  run(3, [](Member& me) {
+    hetcomm_communicator_t* few = nullptr;
+    hetcomm_communicator_t* all = nullptr;
+    ASSERT_EQ(hetcomm_communicator_split(me.communicator(), me.rank() == 2 ? HETCOMM_NO_COLOR : 0,
+                                         0, &few),
+              HETCOMM_OK);
+    ASSERT_EQ(hetcomm_communicator_split(me.communicator(), 0, me.rank(), &all), HETCOMM_OK);
+    {
+      auto moves = std::make_unique<Moves>(me, std::vector<Way>{{.from = 0, .to = {2}}},
+                                           Wish{.communicator = all});
+      moves->expect_works();
+      if (me.rank() == 0) {
+        EXPECT_EQ(hetcomm_communicator_abort(few, "of this one only"), HETCOMM_OK);
+        moves.reset();
+      }
+      if (me.rank() == 2) {
+        const Outcome outcome = moves->execute(2, 5 * kSec);
+        EXPECT_EQ(outcome.status, HETCOMM_ABORTED) << outcome.text;
+        EXPECT_TRUE(has(outcome.text, "rank 0 destroyed its plan")) << outcome.text;
+      }
+      me.meet();
+    }
+    EXPECT_EQ(hetcomm_communicator_destroy(few), HETCOMM_OK) << hetcomm_last_error();
+    EXPECT_EQ(hetcomm_communicator_destroy(all), HETCOMM_OK) << hetcomm_last_error();
   });
 }
 
