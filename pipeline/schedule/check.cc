@@ -240,8 +240,9 @@ class Walk {
   }
 
   // Lets the ranks go on. Raises |in_flight| of one boundary after the other while that helps.
-  Status run_with_what_is_needed() {
-    for (go_on(); raise_one();) go_on();
+  // Raises what is in flight at boundaries with |may_raise|.
+  Status run_with_what_is_needed(const std::vector<bool>& may_raise) {
+    for (go_on(); raise_one(may_raise);) go_on();
     return end();
   }
   Status run() {
@@ -275,13 +276,14 @@ class Walk {
     return invalid(fmt::format("the schedule can't go on: {}", stuck));
   }
 
-  // Raises |in_flight| of the first boundary that is full. Returns false if there is none.
-  bool raise_one() {
+  // Raises |in_flight| of the first boundary that is full and may be raised. Returns false if there
+  // is none.
+  bool raise_one(const std::vector<bool>& may_raise) {
     for (uint32_t rank = 0; rank < schedule_.ranks(); ++rank) {
       const std::vector<Action>& actions = schedule_.actions[rank];
       for (size_t i = next_[rank]; i < actions.size(); ++i) {
         const std::optional<uint32_t> boundary = full_boundary(actions[i]);
-        if (boundary) {
+        if (boundary && may_raise[*boundary]) {
           raise(*boundary);
           return true;
         }
@@ -596,12 +598,20 @@ Result<CheckResult> check(const Schedule& schedule, const CheckOptions& options)
   return result;
 }
 
-Result<std::vector<uint32_t>> needed_in_flight(const Schedule& schedule) {
+Result<std::vector<uint32_t>> needed_in_flight(const Schedule& schedule,
+                                               const std::vector<uint32_t>& given) {
   HETCOMM_RETURN_IF_ERROR(check_shape(schedule, {}));
   Inventory inventory(schedule);
   HETCOMM_RETURN_IF_ERROR(inventory.run());
-  Walk walk(schedule, inventory, std::vector<uint32_t>(schedule.stages() - 1, 1));
-  HETCOMM_RETURN_IF_ERROR(walk.run_with_what_is_needed());
+  std::vector<uint32_t> in_flight(schedule.stages() - 1, 1);
+  std::vector<bool> may_raise(in_flight.size(), true);
+  for (size_t i = 0; i < std::min(given.size(), in_flight.size()); ++i) {
+    if (given[i] == 0) continue;
+    in_flight[i] = given[i];
+    may_raise[i] = false;
+  }
+  Walk walk(schedule, inventory, std::move(in_flight));
+  HETCOMM_RETURN_IF_ERROR(walk.run_with_what_is_needed(may_raise));
   return walk.in_flight();
 }
 

@@ -51,6 +51,8 @@ Result<CheckResult> check(const Schedule& schedule, const CheckOptions& options 
 // Returns values of CheckOptions::in_flight with which a schedule of level 1 can go on. They are
 // enough, and not always the fewest: they start with 1 for all, and one boundary is raised at a time
 // while no rank can go on. Looped schedules need more than 1 where their last rank sends to the first.
-Result<std::vector<uint32_t>> needed_in_flight(const Schedule& schedule);
+// Values of |given|, by the stage before the boundary, that are not 0 stay as they are.
+Result<std::vector<uint32_t>> needed_in_flight(const Schedule& schedule,
+                                               const std::vector<uint32_t>& given = {});
 
 }  // namespace hetcomm::pipeline

@@ -27,6 +27,7 @@ struct ScheduleParameters {
   // Forward steps before the first backward step, by stage, in place of those of the schedule's
   // rule. Only schedules with one stage on each rank have such counts.
   std::vector<uint32_t> warmups;
+  bool operator==(const ScheduleParameters&) const = default;
 };
 
 // The names, in the order in which they are told to people.

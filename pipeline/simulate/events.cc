@@ -20,15 +20,19 @@ using Kind = ActionKind;
 // One direction of a boundary. Items are numbered in the order of their sends.
 class Channel {
  public:
-  // |in_flight| is 0 if the receiver is always ready.
-  void open(const Route* route, uint32_t micro_batches, uint32_t in_flight, bool has_receives) {
+  // |in_flight| is 0 if the receiver is always ready. |credit_ns|: until the sender knows that an
+  // item was taken.
+  void open(const Route* route, uint32_t micro_batches, uint64_t credit_ns, uint32_t in_flight,
+            bool has_receives) {
     route_ = route;
+    credit_ns_ = credit_ns;
     in_flight_ = in_flight;
     has_receives_ = has_receives;
     states_.assign(micro_batches, kNothing);
   }
   bool is_open() const { return !states_.empty(); }
   const Route* route() const { return route_; }
+  uint64_t credit_ns() const { return credit_ns_; }
 
   // Each calls start(micro_batch) for the transfers that may start now.
   template <class Start>
@@ -42,8 +46,9 @@ class Channel {
   void post(uint32_t micro_batch, const Start& start) {
     add(micro_batch, kPosted, start);
   }
+  // The sender has learnt that one more item was taken.
   template <class Start>
-  void take(const Start& start) {
+  void credit(const Start& start) {
     ++taken_;
     if (!has_receives_) start_waiting(start);
   }
@@ -72,15 +77,24 @@ class Channel {
   }
 
   const Route* route_ = nullptr;
+  uint64_t credit_ns_ = 0;
   uint64_t in_flight_ = 0;
   bool has_receives_ = false;
   uint64_t sent_ = 0;
   uint64_t started_ = 0;
-  uint64_t taken_ = 0;
-  uint64_t left_ = 0;  // items whose first hop has ended
+  uint64_t taken_ = 0;  // as the sender knows
+  uint64_t left_ = 0;   // items whose first hop has ended
   std::deque<uint32_t> waiting_;
   std::vector<uint8_t> states_;  // by micro-batch: bits of State
 };
+
+// Returns the latency of all hops; 0 for no route.
+uint64_t latency_of(const Route* route) {
+  uint64_t latency_ns = 0;
+  if (route == nullptr) return latency_ns;
+  for (const RouteHop& hop : route->hops) latency_ns += hop.latency_ns;
+  return latency_ns;
+}
 
 class EventSimulation final : private TransferClient {
  public:
@@ -105,6 +119,8 @@ class EventSimulation final : private TransferClient {
       const Event event = events_.take();
       if (event.kind == Event::kStep) {
         end_step(event.id);
+      } else if (event.kind == Event::kCredit) {
+        credit(event.id, event.hop % 2 == 0 ? kForward : kBackward, event.hop / 2);
       } else {
         transfers_.on_event(event);
       }
@@ -161,12 +177,15 @@ class EventSimulation final : private TransferClient {
     for (uint32_t stage = 0; stage < schedule.stages(); ++stage) {
       if (!schedule.crosses(stage)) continue;
       const uint32_t most = given.in_flight.empty() ? 0 : given.in_flight[stage];
-      const auto open = [&](Channel& channel, const std::vector<Route>& routes) {
-        channel.open(routes.empty() ? nullptr : &routes[stage], schedule.micro_batches, most,
-                     own.has_transfers);
+      const auto route_of = [&](const std::vector<Route>& routes) {
+        return routes.empty() ? nullptr : &routes[stage];
       };
-      open(own.forward[stage], given.forward);
-      open(own.backward[stage], given.backward);
+      const Route* const forward = route_of(given.forward);
+      const Route* const backward = route_of(given.backward);
+      own.forward[stage].open(forward, schedule.micro_batches, latency_of(backward), most,
+                              own.has_transfers);
+      own.backward[stage].open(backward, schedule.micro_batches, latency_of(forward), most,
+                               own.has_transfers);
     }
     Forecast& forecast = forecast_.pipelines.emplace_back();
     if (keeps_spans_) forecast.actions.resize(schedule.ranks());
@@ -283,17 +302,25 @@ class EventSimulation final : private TransferClient {
     return !channel.is_open() || channel.has_room();
   }
 
-  // Gives the credit for the input of |action|, which starts.
-  void take_input(const Pipeline& const_own, const Action& action) {
-    const auto index = static_cast<uint32_t>(&const_own - pipelines_.data());
-    Pipeline& own = pipelines_[index];
+  // Sends the credit for the input of |action|, which starts.
+  void take_input(const Pipeline& own, const Action& action) {
+    const auto index = static_cast<uint32_t>(&own - pipelines_.data());
     const uint32_t stage = action.stage;
     if (own.has_transfers) return;
     if (action.kind == Kind::kForward && stage > 0 && own.forward[stage - 1].is_open()) {
-      own.forward[stage - 1].take(starter(index, kForward, stage - 1));
+      send_credit(index, kForward, stage - 1);
     } else if (gives_input_grad(action.kind) && own.backward[stage].is_open()) {
-      own.backward[stage].take(starter(index, kBackward, stage));
+      send_credit(index, kBackward, stage);
     }
+  }
+  void send_credit(uint32_t pipeline, Purpose purpose, uint32_t boundary) {
+    const uint64_t credit_ns = channel_of(pipeline, purpose, boundary).credit_ns();
+    if (credit_ns == 0) return credit(pipeline, purpose, boundary);
+    const uint32_t channel = 2 * boundary + (purpose == kForward ? 0 : 1);
+    events_.add(credit_ns, {.kind = Event::kCredit, .id = pipeline, .hop = channel});
+  }
+  void credit(uint32_t pipeline, Purpose purpose, uint32_t boundary) {
+    channel_of(pipeline, purpose, boundary).credit(starter(pipeline, purpose, boundary));
   }
 
   // Does what follows from |action|, which has ended.

@@ -23,9 +23,12 @@ class Link {
     time_ = time;
     arrived_.assign(micro_batches, kUnknown);
   }
-  // The receiver is ready for an item when it has taken the |in_flight|th before it.
-  void open_with_credits(uint32_t micro_batches, const BoundaryTime& time, uint32_t in_flight) {
+  // The receiver is ready for an item when it has taken the |in_flight|th before it, and the news of
+  // that has come, |credit_ns| later.
+  void open_with_credits(uint32_t micro_batches, const BoundaryTime& time, uint64_t credit_ns,
+                         uint32_t in_flight) {
     open(micro_batches, time);
+    credit_ns_ = credit_ns;
     rings_.resize(std::min(in_flight, micro_batches));
   }
   // The receiver is ready for an item when it has posted a receive.
@@ -102,13 +105,14 @@ class Link {
       if (!is_first && resolved_ - rings_.size() >= taken_) break;
       // The entry still has the time at which the earlier item was taken.
       Entry& entry = ring(resolved_);
-      transfer(entry.item, is_first ? 0 : entry.taken_ns);
+      transfer(entry.item, is_first ? 0 : entry.taken_ns + credit_ns_);
       entry.left_ns = free_ns_;
     }
     return resolved_ != before;
   }
 
   BoundaryTime time_;
+  uint64_t credit_ns_ = 0;
   bool has_receives_ = false;
   uint64_t free_ns_ = 0;           // when the last transfer has left the link
   size_t resolved_ = 0;            // transfers whose time is known
@@ -137,8 +141,10 @@ class PathSimulation {
       const auto time_of = [&](const std::vector<BoundaryTime>& given) {
         return given.empty() ? BoundaryTime() : given[stage];
       };
-      open(forward_[stage], stage, time_of(times.forward));
-      open(backward_[stage], stage, time_of(times.backward));
+      const BoundaryTime forward = time_of(times.forward);
+      const BoundaryTime backward = time_of(times.backward);
+      open(forward_[stage], stage, forward, backward.latency_ns);
+      open(backward_[stage], stage, backward, forward.latency_ns);
     }
     if (!options.keeps_spans) return;
     for (const std::vector<Action>& actions : schedule.actions) {
@@ -180,13 +186,14 @@ class PathSimulation {
     bool is_queued = false;
   };
 
-  void open(Link& link, uint32_t boundary, const BoundaryTime& time) const {
+  void open(Link& link, uint32_t boundary, const BoundaryTime& time, uint64_t credit_ns) const {
     if (has_transfers_) {
       link.open_with_receives(schedule_.micro_batches, time);
     } else if (options_.in_flight.empty()) {
       link.open(schedule_.micro_batches, time);
     } else {
-      link.open_with_credits(schedule_.micro_batches, time, options_.in_flight[boundary]);
+      link.open_with_credits(schedule_.micro_batches, time, credit_ns,
+                             options_.in_flight[boundary]);
     }
   }
 

@@ -17,6 +17,7 @@ namespace hetcomm::pipeline {
 
 struct SimulateOptions {
   // For level 1: as CheckOptions::in_flight (check.h), but empty: data goes as soon as it is there.
+  // The sender learns that an item was taken after the latency of the other direction.
   // At the higher levels a transfer starts when both its send and its receive have been reached.
   std::vector<uint32_t> in_flight;
   bool keeps_spans = false;  // whether the forecast has Forecast::actions

@@ -16,6 +16,7 @@ struct Event {
     kHopReady,  // a transfer's next hop may start; |id| is the transfer
     kHopEnd,    // a transfer's hop ends
     kArrival,   // a transfer's data is there
+    kCredit,    // news that an item was taken; |id| is the pipeline, |hop| the channel
   };
   Kind kind;
   uint32_t id;
@@ -75,7 +76,7 @@ class Transfers {
 
   // Starts a transfer over |route|, which lives as long as this object.
   void start(const Route& route, const TransferName& name);
-  // Deals with an event of another kind than kStep.
+  // Deals with an event of a transfer.
   void on_event(const Event& event);
   // Returns the time for which each resource was occupied.
   std::vector<uint64_t> busy_ns() const;

@@ -130,6 +130,9 @@ TEST(Check, ItemsInFlightAreLimited) {
       "the schedule can't go on: rank 0 waits at 0F4 for room: stage 1 has not taken what was "
       "sent before; rank 1 waits at 1F2 for room: stage 2 has not taken what was sent before");
   EXPECT_THAT(needed_in_flight(looped).value(), ElementsAre(2, 1, 2));
+  // Given values stay, whether they are enough or not.
+  EXPECT_THAT(needed_in_flight(looped, {5, 0, 0}).value(), ElementsAre(5, 1, 2));
+  EXPECT_FALSE(needed_in_flight(reversed, {1}).ok());
   EXPECT_EQ(verdict(looped, {.in_flight = {2, 1, 2}, .memory = {}, .limits = {}}), "sound");
   EXPECT_NE(verdict(looped, {.in_flight = {2, 1, 1}, .memory = {}, .limits = {}}), "sound");
 }

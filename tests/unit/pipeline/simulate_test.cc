@@ -169,6 +169,25 @@ TEST(Simulate, CrossPipesMeasuredCellsAreMet) {
   }
 }
 
+// The sender learns that an item was taken when the news has come back.
+TEST(Simulate, CreditsTakeTheLatencyOfTheOtherDirection) {
+  const Schedule schedule = forward_only(2, 1, 31).value();
+  PipelineTimes times;
+  times.stages.assign(2, {.forward_ns = 10});
+  times.forward = {{.busy_ns = 2, .latency_ns = 45}};
+  times.backward = {{.busy_ns = 0, .latency_ns = 51}};
+  const auto total_ns = [&](uint32_t in_flight) {
+    return simulate(schedule, times, {.in_flight = {in_flight}, .keeps_spans = false})->total_ns;
+  };
+  // An item starts at 10, is taken at 57, and the next one starts at 108.
+  EXPECT_EQ(total_ns(1), 10u + 30 * 98 + 47 + 10);
+  EXPECT_EQ(total_ns(2), 10u + 15 * 98 + 47 + 10);
+  // With eleven the first rank never waits, and with ten neither, since credits come in time.
+  EXPECT_EQ(total_ns(11), 31u * 10 + 47 + 10);
+  EXPECT_EQ(total_ns(10), 31u * 10 + 47 + 10);
+  EXPECT_GT(total_ns(9), 31u * 10 + 47 + 10);
+}
+
 // Moves a clock by single nanoseconds. In each it lets everything happen that can. It shares no
 // code with the simulators.
 class SlowClock {
@@ -207,7 +226,7 @@ class SlowClock {
   struct Line {
     std::vector<Item> items;       // in the order of their sends
     std::vector<uint32_t> posted;  // receives
-    size_t taken = 0;
+    std::vector<uint64_t> taken_ns;
   };
   using Key = std::tuple<bool, uint32_t>;  // backward, stage before the boundary
 
@@ -237,7 +256,7 @@ class SlowClock {
       if (i > 0 && line.items[i - 1].left_ns > now_) return false;
       if (has_receives_) {
         if (std::count(line.posted.begin(), line.posted.end(), item.micro_batch) == 0) return false;
-      } else if (!in_flight_.empty() && i >= line.taken + in_flight_[stage]) {
+      } else if (!in_flight_.empty() && i >= known_taken(key, line) + in_flight_[stage]) {
         return false;
       }
       item.has_started = true;
@@ -246,6 +265,15 @@ class SlowClock {
       return true;
     }
     return false;
+  }
+
+  // Returns how many items the sender knows to be taken. The news goes the other way.
+  size_t known_taken(const Key& key, const Line& line) const {
+    const auto [backward, stage] = key;
+    const uint64_t way_ns = (backward ? times_.forward : times_.backward)[stage].latency_ns;
+    return static_cast<size_t>(
+        std::count_if(line.taken_ns.begin(), line.taken_ns.end(),
+                      [&](uint64_t taken_ns) { return taken_ns + way_ns <= now_; }));
   }
 
   bool has_arrived(const Key& key, uint32_t micro_batch) {
@@ -326,9 +354,10 @@ class SlowClock {
       if (has_receives_) continue;
       const uint32_t stage = actions[i].stage;
       if (actions[i].kind == ActionKind::kForward && stage > 0 && crosses(stage - 1)) {
-        ++lines_[{false, stage - 1}].taken;
+        lines_[{false, stage - 1}].taken_ns.push_back(now_);
       }
-      if (gives_input_grad(actions[i].kind) && crosses(stage)) ++lines_[{true, stage}].taken;
+      if (gives_input_grad(actions[i].kind) && crosses(stage))
+        lines_[{true, stage}].taken_ns.push_back(now_);
     }
     return true;
   }
