@@ -10,7 +10,8 @@ install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/hetcomm ${PROJECT_SOURCE_DIR}/in
   DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
   FILES_MATCHING PATTERN "*.h" PATTERN mpi.h EXCLUDE)
 set_target_properties(hetcomm_plan PROPERTIES EXPORT_NAME plan)
-install(TARGETS hetcomm hetcomm_plan EXPORT hetcommTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+set_target_properties(hetcomm_pipeline PROPERTIES EXPORT_NAME pipeline)
+install(TARGETS hetcomm hetcomm_plan hetcomm_pipeline EXPORT hetcommTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(EXPORT hetcommTargets NAMESPACE hetcomm:: DESTINATION ${package_dir})
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DATADIR}/licenses/hetcomm)
 
@@ -27,7 +28,7 @@ install(FILES
 
 file(RELATIVE_PATH prefix_from_pkgconfig /${pkgconfig_dir} /)
 string(REGEX REPLACE "/$" "" prefix_from_pkgconfig "${prefix_from_pkgconfig}")
-foreach(library hetcomm hetcomm_plan)
+foreach(library hetcomm hetcomm_plan hetcomm_pipeline)
   configure_file(${PROJECT_SOURCE_DIR}/cmake/${library}.pc.in
     ${PROJECT_BINARY_DIR}/package/${library}.pc @ONLY)
   install(FILES ${PROJECT_BINARY_DIR}/package/${library}.pc DESTINATION ${pkgconfig_dir})

@@ -8,7 +8,7 @@
   variables  compares the variables that each layer declares (variables.h) with its own table, and the tables
              with what src/capi/variables.h joins.
 
-<hetcomm/mpi.h> belongs to a library of its own and is left out.
+--header names the one header of a library of its own. Without it, those of OWN_LIBRARIES are left out.
 """
 
 import argparse
@@ -17,6 +17,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+OWN_LIBRARIES = {"mpi.h", "pipeline.h"}
 COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
 DECLARATION = re.compile(r"\bHETCOMM_API\b[^;{}()]*?\b(hetcomm_\w+)\s*\(")
 # A call, or a function that is handed to one.
@@ -26,11 +27,11 @@ FORMER = re.compile(r"^#define (hetcomm_\w+) (hetcomm_\w+)$", re.MULTILINE)
 MARK = re.compile(r"^(?!\s*#).*\bHETCOMM_API\b", re.MULTILINE)
 
 
-def declared(include):
-    """Names of all functions in the headers below |include|."""
+def declared(include, only):
+    """Names of all functions in the headers below |include|, or in the one that is named |only|."""
     names = set()
     for header in sorted(include.glob("*.h")):
-        if header.name == "mpi.h":
+        if header.name != only if only else header.name in OWN_LIBRARIES:
             continue
         text = COMMENT.sub(" ", header.read_text(encoding="utf-8"))
         found = DECLARATION.findall(text)
@@ -43,9 +44,9 @@ def declared(include):
     return names
 
 
-def former(include):
+def former(include, only):
     """The names that functions had before, each with the name of now; none without a compat.h."""
-    if not (include / "compat.h").exists():
+    if only or not (include / "compat.h").exists():
         return {}
     names = dict(FORMER.findall((include / "compat.h").read_text(encoding="utf-8")))
     if not names:
@@ -109,6 +110,7 @@ def report(what, names):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--include", type=Path)
+    parser.add_argument("--header")
     commands = parser.add_subparsers(dest="command", required=True)
     exports = commands.add_parser("exports")
     exports.add_argument("--nm", default="nm")
@@ -122,10 +124,10 @@ def main():
 
     if options.command == "variables":
         return 1 if check_variables(options.root) else 0
-    names = declared(options.include)
+    names = declared(options.include, options.header)
     if options.command == "exports":
         symbols = exported(options.nm, options.library)
-        old = former(options.include)
+        old = former(options.include, options.header)
         bad = report("in compat.h, but no function", set(old.values()) - names)
         bad = report("a former name that is declared again", set(old) & names) or bad
         bad = report("declared but not exported", (names | set(old)) - symbols) or bad

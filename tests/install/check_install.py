@@ -66,11 +66,12 @@ def contents(options):
         relative = header.relative_to(public)
         if relative.name != "mpi.h" and not (options.prefix / "include" / relative).is_file():
             fail(f"{relative} is not installed")
-    for pattern in ("hetcomm.pc", "hetcomm_plan.pc", "hetcommConfig.cmake", "hetcommConfigVersion.cmake", "LICENSE"):
+    for pattern in ("hetcomm.pc", "hetcomm_plan.pc", "hetcomm_pipeline.pc", "hetcommConfig.cmake",
+                    "hetcommConfigVersion.cmake", "LICENSE"):
         only_match(options.prefix, pattern)
 
     exported = 0
-    for name in ("libhetcomm", "libhetcomm_plan"):
+    for name in ("libhetcomm", "libhetcomm_plan", "libhetcomm_pipeline"):
         library = only_match(options.prefix, f"{name}.so.{options.version}")
         exported += check_exports(library)
         dynamic = run("readelf", "-d", library)
@@ -102,7 +103,8 @@ def check_output(options, output):
 def pkg_config(options):
     pc_folder = only_match(options.prefix, "hetcomm.pc").parent
     env = {"PKG_CONFIG_PATH": str(pc_folder)}
-    for package, source in (("hetcomm", "main.c"), ("hetcomm_plan", "plan.c")):
+    for package, source in (("hetcomm", "main.c"), ("hetcomm_plan", "plan.c"),
+                            ("hetcomm_pipeline", "pipeline.c")):
         version = run("pkg-config", "--modversion", package, env=env).strip()
         if version != options.version:
             fail(f"{package}.pc says {version}, not {options.version}")
@@ -120,7 +122,7 @@ def cmake_package(options):
         f"-DCMAKE_PREFIX_PATH={options.prefix}", f"-DCMAKE_C_COMPILER={options.c_compiler}")
     run(options.cmake, "--build", build)
     # The rpath that CMake writes into a build tree must do: no LD_LIBRARY_PATH here.
-    for program in ("consumer", "plan_consumer"):
+    for program in ("consumer", "plan_consumer", "pipeline_consumer"):
         check_output(options, run(build / program))
 
 

@@ -112,8 +112,9 @@ LAYERS = {
     "pipeline/arrange/": [PUBLIC_TYPES, BASE, "pipeline/schedule/", "pipeline/simulate/"],
     "pipeline/outlook/": [PUBLIC_TYPES, BASE, PRESENT, "pipeline/schedule/", "pipeline/simulate/",
                           "pipeline/arrange/"],
+    "pipeline/plan/": [PUBLIC_TYPES, BASE, PRESENT, "reshard/", "pipeline/schedule/"],
     # A user of the library, as a trainer is.
-    "pipeline/execute/": [PUBLIC, "pipeline/"],
+    "pipeline/execute/": [PUBLIC, BASE, PRESENT, "pipeline/schedule/", "pipeline/plan/"],
     "planner/": [PUBLIC_TYPES, BASE, PRESENT, LINKS, "reshard/", "pipeline/schedule/",
                  "pipeline/simulate/"],
     "src/queue/": [PUBLIC_TYPES, BASE, SYSTEM, "src/core/"],
@@ -122,6 +123,7 @@ LAYERS = {
     "src/capi/": [EVERYTHING],
     "src/plan_capi/": [PUBLIC_TYPES, PLAN_PUBLIC, BASE, "src/wall/", LINKS, "topology/machine/", "reshard/",
                        "pipeline/schedule/", "pipeline/outlook/"],
+    "src/pipeline_capi/": [PUBLIC, BASE, "src/wall/", "pipeline/plan/", "pipeline/execute/"],
     "src/mpi/": [PUBLIC],
     # Programs for people. What several of them share lies in tools/common.
     "tools/common/": [PUBLIC, PLAN_PUBLIC, PRESENT],
@@ -141,7 +143,8 @@ THIRD_PARTY = {
     "nlohmann/": ["src/core/job/membership/transport_costs.cc", "src/core/job/paths/pairing_report.cc",
                   "bench/", "tools/", PRESENT, LINKS,
                   "topology/machine/",
-                  "reshard/", "pipeline/outlook/", "planner/", "tests/"],
+                  "reshard/", "pipeline/outlook/", "pipeline/plan/", "pipeline/execute/",
+                  "planner/", "tests/"],
     "CLI/": ["bench/", "tools/", "tests/"],
     "openssl/": ["src/net/", "tests/unit/", "tests/support/certificates.h"],
     "hwloc": ["topology/read/"],
@@ -189,8 +192,8 @@ SYSTEM_HEADERS = set("""
     ucontext.h unistd.h utime.h wait.h
     """.split())
 
-C_ABI_FOLDERS = ("include/", "src/capi/", "src/plan_capi/", "src/mpi/", "examples/", "python/", "bench/",
-                 "tools/", "tests/")
+C_ABI_FOLDERS = ("include/", "src/capi/", "src/plan_capi/", "src/pipeline_capi/", "src/mpi/", "examples/",
+                 "python/", "bench/", "tools/", "tests/")
 SOURCE_SUFFIXES = {".h", ".hpp", ".c", ".cc", ".cpp", ".inc"}
 SKIPPED_FOLDERS = {"build", ".git", ".cache", ".venv", "third_party"}
 

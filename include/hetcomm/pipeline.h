@@ -1,0 +1,255 @@
+/* Pipelines: run the stages of a model on several ranks, and move activations and gradients between
+ * them while the ranks compute (HetAuto, section 5; Hapt, section 4; H2, section 4).
+ *
+ *   hetcomm_pipeline_create(...)   from a pipeline plan and the trainer's callbacks
+ *   hetcomm_pipeline_run(...)      one training step: every rank performs its schedule
+ *   hetcomm_pipeline_destroy(...)
+ *
+ * A plan is a JSON document (pipeline/README.md). It deals the stages of the model to ranks, and
+ * names the schedule and the tensors that go from stage to stage. The trainer brings what a stage
+ * computes, as callbacks. A stage of a rank is also called a chunk.
+ *
+ * Data. For each boundary between stages, and each direction, there is one reshard plan
+ * (hetcomm/reshard.h), with credits of its own. So a transfer that is late holds up only the steps
+ * that need it, whatever the order of the schedule. Buffers of boundaries belong to the pipeline.
+ * The callback of a step gets those that it reads and writes. A stage's inputs stay valid, and keep
+ * their contents, until the last step of their micro-batch has ended; gradients of outputs do, too.
+ * Outputs and gradients of inputs are valid during the step that writes them.
+ *
+ * Sums. The pipeline moves activations and their gradients. Gradients of weights are the trainer's:
+ * it may sum them in the callback |reduce_grad|, by the collective operations of hetcomm or of
+ * another library. What a plan says of shared items and of the weight of gradients is for it, too.
+ *
+ * Threads. hetcomm_pipeline_run() calls the callbacks in the calling thread, one at a time, in the
+ * order of the schedule. Data moves while they run if the context has a progress thread
+ * (hetcomm/context.h), and otherwise only while a step waits for data or room.
+ *
+ * Failures. If a callback fails, a rank is lost, a time limit passes or the pipeline is cancelled,
+ * the run ends on all ranks. On the rank where it failed it ends with the reason's status, on
+ * others with PEER_LOST if that is the reason they see, and else with ABORTED. The text names the
+ * rank, the step and the reason. A rank that is in a callback notices when the callback has
+ * returned. A failure at the very end of a run may come after the run of another rank has
+ * succeeded. The pipeline has then ended: later runs fail with the same status. To go on, destroy
+ * it and create another one, after a loss of ranks in a rebuilt communicator. The caller's
+ * communicator is not affected.
+ *
+ * The functions are those of libhetcomm_pipeline, whose error text hetcomm_pipeline_last_error()
+ * gives. While the version is 0.x, a minor version may change them. */
+#ifndef HETCOMM_PIPELINE_H_
+#define HETCOMM_PIPELINE_H_
+
+#include <hetcomm/communicator.h>
+#include <hetcomm/datatype.h>
+#include <hetcomm/stream.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct hetcomm_pipeline hetcomm_pipeline_t;
+
+/* Returns the version of the loaded library, such as "0.2.0". The text is in static storage.
+ * [any-thread] */
+HETCOMM_API const char* hetcomm_pipeline_version_string(void) HETCOMM_NOEXCEPT;
+
+/* Returns the error text of this thread's last failed call of this library, or "" if no call has
+ * failed. Borrowed until this thread's next call of this library. [any-thread] */
+HETCOMM_API const char* hetcomm_pipeline_last_error(void) HETCOMM_NOEXCEPT;
+
+/* Kinds of steps. */
+enum {
+  HETCOMM_PIPELINE_FORWARD = 0,
+  HETCOMM_PIPELINE_BACKWARD = 1,     /* gradients of inputs and of weights */
+  HETCOMM_PIPELINE_INPUT_GRAD = 2,   /* gradients of inputs only */
+  HETCOMM_PIPELINE_WEIGHT_GRAD = 3,  /* gradients of weights, after INPUT_GRAD */
+  HETCOMM_PIPELINE_RECOMPUTE = 4,    /* repeats the forward step; writes no outputs */
+  HETCOMM_PIPELINE_REDUCE_GRAD = 13, /* every gradient of the stage's weights has been added */
+  HETCOMM_PIPELINE_UNSHARD = 14,     /* gathers the stage's weights */
+  HETCOMM_PIPELINE_RESHARD = 15      /* drops the gathered weights */
+};
+
+/* A tensor in a buffer of the pipeline: this rank's share, dense and in C order. */
+typedef struct hetcomm_pipeline_tensor {
+  const char* name; /* as in the plan */
+  hetcomm_buffer_t buffer;
+  /* The first byte, where the CPU may touch the device's memory. NULL elsewhere:
+   * hetcomm_memory_address() of buffer.memory gives the vendor's address or handle, and the tensor
+   * begins buffer.offset bytes behind it. */
+  void* address;
+  hetcomm_datatype_t type;
+  uint32_t dimensions;
+  const uint64_t* shape; /* |dimensions| lengths, slowest first */
+} hetcomm_pipeline_tensor_t;
+
+/* One step, as its callback gets it. Everything is valid until the callback returns, and buffers
+ * for as long as the head of this file says. */
+typedef struct hetcomm_pipeline_action {
+  size_t struct_size;
+  int32_t kind;         /* one of HETCOMM_PIPELINE_* */
+  uint32_t chunk;       /* number of the stage among those of this rank */
+  uint32_t stage;       /* number of the stage in the pipeline */
+  uint32_t micro_batch; /* 0 for kinds without one */
+  /* A number that no other micro-batch has while this one's activations live, on all chunks of the
+   * rank. It is below the |slots| of hetcomm_pipeline_facts_t. The trainer may keep what a backward
+   * step needs under this number. */
+  uint32_t slot;
+  uint32_t reserved;
+  uint64_t step; /* as in hetcomm_pipeline_run_options_t */
+  /* Tensors of all boundaries that lead to the stage, in the order of the plan. Read by all kinds
+   * with a micro-batch. */
+  const hetcomm_pipeline_tensor_t* inputs;
+  size_t input_count;
+  /* Tensors of all boundaries that leave the stage. Written by FORWARD; others get none. */
+  const hetcomm_pipeline_tensor_t* outputs;
+  size_t output_count;
+  /* Gradients of the outputs that have one. Read by BACKWARD, INPUT_GRAD and WEIGHT_GRAD; others
+   * get none. */
+  const hetcomm_pipeline_tensor_t* output_grads;
+  size_t output_grad_count;
+  /* Gradients of the inputs that have one. Written by BACKWARD and INPUT_GRAD; others get none. */
+  const hetcomm_pipeline_tensor_t* input_grads;
+  size_t input_grad_count;
+  /* The stream of the options. The callback may return before its work in this stream has ended. */
+  hetcomm_stream_t* stream;
+  /* A callback that fails may write its reason here, with a closing NUL. */
+  char* reason;
+  size_t reason_capacity;
+} hetcomm_pipeline_action_t;
+
+/* Performs a step. Returns HETCOMM_OK, or the status with which the run ends. It may call hetcomm,
+ * but not run or destroy this pipeline. It must not throw. */
+typedef hetcomm_status_t (*hetcomm_pipeline_function_t)(void* user_data,
+                                                        const hetcomm_pipeline_action_t* action);
+
+typedef struct hetcomm_pipeline_callback {
+  hetcomm_pipeline_function_t function; /* NULL: there is none */
+  void* user_data;
+} hetcomm_pipeline_callback_t;
+
+/* The callbacks of a chunk. Those of the steps in the schedule have to be there, but for
+ * |reduce_grad|, |unshard| and |reshard|. They and their |user_data| have to live until the
+ * pipeline is destroyed. */
+typedef struct hetcomm_pipeline_chunk {
+  /* The caller sets it to sizeof(hetcomm_pipeline_chunk_t) in the first entry. */
+  size_t struct_size;
+  hetcomm_pipeline_callback_t forward;
+  hetcomm_pipeline_callback_t backward;
+  hetcomm_pipeline_callback_t input_grad;
+  hetcomm_pipeline_callback_t weight_grad;
+  hetcomm_pipeline_callback_t recompute;
+  hetcomm_pipeline_callback_t reduce_grad;
+  hetcomm_pipeline_callback_t unshard;
+  hetcomm_pipeline_callback_t reshard;
+} hetcomm_pipeline_chunk_t;
+
+/* Performs two steps that may overlap, in any order or at the same time. */
+typedef hetcomm_status_t (*hetcomm_pipeline_pair_t)(void* user_data,
+                                                    const hetcomm_pipeline_action_t* first,
+                                                    const hetcomm_pipeline_action_t* second);
+
+typedef struct hetcomm_pipeline_options {
+  /* The caller sets it to sizeof(hetcomm_pipeline_options_t). */
+  size_t struct_size;
+  /* Time limit of the creation, but for the split of the communicator, which has HETCOMM_TIMEOUT.
+   * 0: HETCOMM_TIMEOUT. */
+  uint64_t timeout_ns;
+  /* The callbacks work in this stream: data leaves when the stream has come to the end of the step
+   * that made it. The stream belongs to the device of this rank in the plan, and has the flag
+   * HETCOMM_STREAM_NOT_HELD. It has to live until the pipeline is destroyed. NULL: a step's work
+   * has ended when its callback returns. */
+  hetcomm_stream_t* stream;
+  /* Called for the pairs of a schedule. NULL: their steps run one after the other. */
+  hetcomm_pipeline_pair_t pair;
+  void* pair_user_data;
+} hetcomm_pipeline_options_t;
+
+/* Creates a pipeline. Collective over |communicator|: all ranks call it with the same plan, and the
+ * call waits for all. If it fails on one rank it fails on all. |plan| is a JSON document whose
+ * ranks are those of |communicator|. |chunks| has an entry for each stage of this rank, in the
+ * order of the stages. |options| may be NULL. |communicator| has to live until the pipeline is
+ * destroyed.
+ *   INVALID_ARGUMENT  |plan| is malformed or not sound, is for another number of ranks, or a
+ *                     callback is missing for a step of the schedule. The text names the entry, or
+ *                     the rank and the step.
+ *   MISMATCH          The ranks have different plans; the text names two of them.
+ *   ABORTED           Another rank failed; the text has its rank, status and reason.
+ *   UNSUPPORTED       |plan| is of another version.
+ *   NOT_FOUND         There is no schedule of the name that |plan| gives.
+ *   OUT_OF_RANGE      A stage would keep more activations than its limit, or this rank has no such
+ *                     device.
+ * Other errors are those of hetcomm_communicator_split(), hetcomm_memory_allocate() and
+ * hetcomm_reshard_create(). One thread at a time may use |communicator| in this call. [serial] */
+HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_pipeline_create(
+    hetcomm_communicator_t* communicator, const char* plan, const hetcomm_pipeline_chunk_t* chunks,
+    size_t chunk_count, const hetcomm_pipeline_options_t* options,
+    hetcomm_pipeline_t** out_pipeline) HETCOMM_NOEXCEPT;
+
+typedef struct hetcomm_pipeline_run_options {
+  /* The caller sets it to sizeof(hetcomm_pipeline_run_options_t). */
+  size_t struct_size;
+  /* The number of the training step, the same on all ranks: ranks whose numbers differ end with
+   * MISMATCH. */
+  uint64_t step;
+  /* Time limit of the run; a step that runs is not broken off. 0: none, and a rank waits at most
+   * HETCOMM_TIMEOUT at a time: for the data of a step, or at the end for the other ranks. */
+  uint64_t timeout_ns;
+} hetcomm_pipeline_run_options_t;
+
+/* Performs this rank's steps, and waits until all ranks have performed theirs. Every rank calls it.
+ * |options| may be NULL. The status says how the run ended on this rank; see the head of this
+ * file. BUSY: a run is under way. [serial] */
+HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_pipeline_run(
+    hetcomm_pipeline_t* pipeline, const hetcomm_pipeline_run_options_t* options) HETCOMM_NOEXCEPT;
+
+/* Ends the run that is under way, or else the next one, on all ranks. It ends with CANCELLED on
+ * this rank, and with ABORTED and |reason|, which may be NULL, on the others. The pipeline has
+ * then ended. Does not wait. May be called from a callback. [any-thread] */
+HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
+hetcomm_pipeline_cancel(hetcomm_pipeline_t* pipeline, const char* reason) HETCOMM_NOEXCEPT;
+
+/* Figures of this rank. Times and bytes are sums over all runs. */
+typedef struct hetcomm_pipeline_facts_t {
+  /* The caller sets it to sizeof(hetcomm_pipeline_facts_t). */
+  size_t struct_size;
+  uint64_t runs;  /* runs that have ended well */
+  uint64_t steps; /* callbacks that were called */
+  uint64_t callback_ns;
+  uint64_t data_wait_ns; /* waiting for inputs and gradients */
+  uint64_t room_wait_ns; /* waiting until an earlier item has left its buffer */
+  uint64_t end_wait_ns;  /* waiting for the other ranks at the end of runs */
+  uint64_t buffer_bytes; /* memory of the boundaries' buffers */
+  uint32_t slots;        /* activations that live at a time */
+  uint32_t chunks;       /* stages of this rank */
+} hetcomm_pipeline_facts_t;
+
+/* Writes the figures to |*out_facts|, as many as struct_size has room for. BUSY: a run is under
+ * way. [any-thread] */
+HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_pipeline_facts(
+    hetcomm_pipeline_t* pipeline, hetcomm_pipeline_facts_t* out_facts) HETCOMM_NOEXCEPT;
+
+/* Formats of a trace. */
+enum {
+  HETCOMM_PIPELINE_TRACE_JSON = 0,  /* the steps with their times in nanoseconds */
+  HETCOMM_PIPELINE_TRACE_CHROME = 1 /* for chrome://tracing or Perfetto */
+};
+
+/* Writes when each step of this rank's last run began and ended, and how long it waited before, in
+ * |format|. Times count from the beginning of the run on this rank. Writes at most |capacity|
+ * bytes with the closing NUL to |out_text|, and the size that the whole text needs to |*out_size|.
+ * |out_text| may be NULL when |capacity| is 0. NOT_FOUND: there was no run. BUSY: a run is under
+ * way. INVALID_ARGUMENT: there is no such format. [any-thread] */
+HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
+hetcomm_pipeline_trace(hetcomm_pipeline_t* pipeline, int32_t format, size_t capacity,
+                       char* out_text, size_t* out_size) HETCOMM_NOEXCEPT;
+
+/* Destroys the pipeline. Work in the stream of the options may still use its buffers: wait for the
+ * stream before, also after a run that failed. Later runs of the other ranks of this rank's
+ * pipeline end with ABORTED, and those of ranks to which no data leads from it at their time limit.
+ * BUSY: a run is under way; then nothing has changed. NULL is accepted. [exclusive] */
+HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
+hetcomm_pipeline_destroy(hetcomm_pipeline_t* pipeline) HETCOMM_NOEXCEPT;
+
+#ifdef __cplusplus
+} /* extern "C" */
+#endif
+#endif /* HETCOMM_PIPELINE_H_ */

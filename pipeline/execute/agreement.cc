@@ -1,0 +1,83 @@
+#include "pipeline/execute/agreement.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "pipeline/execute/api.h"
+#include "src/base/text.h"
+
+namespace hetcomm::pipeline {
+namespace {
+
+constexpr size_t kMaxReason = 484;
+
+// What each rank tells the others. Integers have the byte order of x86 and ARM.
+struct Verdict {
+  uint64_t hash[2];
+  int32_t code;
+  char reason[kMaxReason];  // closed by NUL
+};
+static_assert(sizeof(Verdict) == 504);
+
+Verdict verdict_of(const Status& own, const PlanHash& hash) {
+  Verdict verdict{};
+  verdict.hash[0] = hash[0];
+  verdict.hash[1] = hash[1];
+  verdict.code = static_cast<int32_t>(own.code());
+  if (!own.ok()) {
+    const std::string text = printable_beginning(own.text(), kMaxReason - 1);
+    std::memcpy(verdict.reason, text.data(), text.size());
+  }
+  return verdict;
+}
+
+Status judge(const std::vector<Verdict>& verdicts) {
+  for (size_t rank = 0; rank < verdicts.size(); ++rank) {
+    const Verdict& each = verdicts[rank];
+    if (each.code == HETCOMM_OK) continue;
+    const std::string_view reason(each.reason, strnlen(each.reason, kMaxReason));
+    return {Code::kAborted, fmt::format("rank {} failed with {}: {}", rank,
+                                        hetcomm_status_name(each.code), printable(reason))};
+  }
+  for (size_t rank = 1; rank < verdicts.size(); ++rank) {
+    const auto hash_at = [&](size_t at) {
+      return PlanHash{verdicts[at].hash[0], verdicts[at].hash[1]};
+    };
+    if (hash_at(rank) == hash_at(0)) continue;
+    return {Code::kMismatch,
+            fmt::format("rank {} has a pipeline plan with the hash {}, and rank 0 one "
+                        "with {}",
+                        rank, to_text(hash_at(rank)), to_text(hash_at(0)))};
+  }
+  return {};
+}
+
+}  // namespace
+
+Status agree(hetcomm_communicator_t* communicator, const Status& own, const PlanHash& hash,
+             uint64_t timeout_ns) {
+  int32_t rank = 0;
+  int32_t size = 0;
+  HETCOMM_RETURN_IF_ERROR(of_call(hetcomm_communicator_rank(communicator, &rank, &size)));
+  const Verdict mine = verdict_of(own, hash);
+  std::vector<Verdict> all(static_cast<size_t>(size));
+  hetcomm_collective_options_t options{};
+  options.struct_size = sizeof(options);
+  options.timeout_ns = timeout_ns;
+  hetcomm_request_t* request = nullptr;
+  Status told =
+      of_call(hetcomm_allgather(communicator, hetcomm_buffer_host(&mine, sizeof(mine)),
+                                hetcomm_buffer_host(all.data(), sizeof(mine) * all.size()),
+                                HETCOMM_UINT8, &options, &request));
+  if (told.ok()) told = wait(request);
+  if (!own.ok()) return own;
+  HETCOMM_RETURN_IF_ERROR(told);
+  return judge(all);
+}
+
+}  // namespace hetcomm::pipeline

@@ -1,0 +1,68 @@
+// The C API of libhetcomm as the executor uses it: statuses become Status, and handles are owned.
+#pragma once
+
+#include <exception>
+#include <memory>
+#include <new>
+#include <string>
+
+#include <hetcomm/hetcomm.h>
+
+#include "src/base/status.h"
+
+namespace hetcomm::pipeline {
+
+// Returns the status of a call of libhetcomm that has just returned |status| in this thread.
+inline Status of_call(hetcomm_status_t status) {
+  if (status == HETCOMM_OK) return {};
+  return {static_cast<Code>(status), hetcomm_last_error()};
+}
+
+// Returns how an operation ended.
+inline Status of_operation(const hetcomm_completion_t& completion) {
+  if (completion.status == HETCOMM_OK) return {};
+  return {static_cast<Code>(completion.status), completion.text};
+}
+
+// Waits for the operation, which ends at its own deadline at the latest. The handle is used up, but
+// for kTimedOut when |timeout_ns| has passed.
+inline Status wait(hetcomm_request_t* request, uint64_t timeout_ns = HETCOMM_TIMEOUT_INFINITE) {
+  hetcomm_completion_t completion;
+  HETCOMM_RETURN_IF_ERROR(of_call(hetcomm_request_wait(request, timeout_ns, &completion)));
+  return of_operation(completion);
+}
+
+// Returns what |body| returns, or a failure for an exception.
+template <typename Body>
+Status status_of(Body&& body) {
+  try {
+    return body();
+  } catch (const std::bad_alloc&) {
+    return Code::kOutOfMemory;
+  } catch (const std::exception& exception) {
+    return {Code::kInternal, exception.what()};
+  }
+}
+
+// What destroys a handle that nothing uses any more. A refusal leaks the handle: nobody could do
+// anything about it.
+struct Destroyer {
+  void operator()(hetcomm_communicator_t* handle) const {
+    static_cast<void>(hetcomm_communicator_destroy(handle));
+  }
+  void operator()(hetcomm_layout_t* handle) const {
+    static_cast<void>(hetcomm_layout_destroy(handle));
+  }
+  void operator()(hetcomm_memory_t* handle) const {
+    static_cast<void>(hetcomm_memory_destroy(handle));
+  }
+  void operator()(hetcomm_reshard_t* handle) const {
+    static_cast<void>(hetcomm_reshard_destroy(handle));
+  }
+};
+using OwnedCommunicator = std::unique_ptr<hetcomm_communicator_t, Destroyer>;
+using OwnedLayout = std::unique_ptr<hetcomm_layout_t, Destroyer>;
+using OwnedMemory = std::unique_ptr<hetcomm_memory_t, Destroyer>;
+using OwnedReshard = std::unique_ptr<hetcomm_reshard_t, Destroyer>;
+
+}  // namespace hetcomm::pipeline

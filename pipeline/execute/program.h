@@ -1,0 +1,76 @@
+// A program: what one rank does in one step of a pipeline. Follows from a plan; pure.
+//
+// Data goes through channels: each boundary has one for activations, and one for gradients if a
+// tensor has any. The items of a channel are numbered in the order in which they are made. A rank
+// gets an item when it takes it, and may read it until it releases it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "pipeline/plan/check_plan.h"
+#include "pipeline/plan/plan.h"
+#include "src/base/status.h"
+
+namespace hetcomm::pipeline {
+
+enum class ChannelRole : uint8_t {
+  kSend,
+  kReceive,
+  kLocal,  // between two stages of the same ranks: a buffer that was written is read
+};
+
+struct ProgramChannel {
+  uint32_t boundary = 0;  // in PlanPipeline::boundaries
+  bool is_backward = false;
+  ChannelRole role = ChannelRole::kLocal;
+  uint32_t maker = 0;  // stages
+  uint32_t taker = 0;
+  uint32_t in_flight = 0;  // kSend, kReceive
+  uint32_t buffers = 0;
+  std::vector<uint32_t> order;  // micro-batches, in the order of the items
+  std::vector<uint32_t> item;   // by micro-batch: its number
+};
+
+// The channels of a stage, as indices of Program::channels.
+struct ProgramStage {
+  uint32_t stage = 0;
+  std::vector<uint32_t> inputs;
+  std::vector<uint32_t> outputs;
+  std::vector<uint32_t> output_grads;
+  std::vector<uint32_t> input_grads;
+};
+
+struct ProgramStep {
+  Action action;
+  uint32_t chunk = 0;
+  uint32_t slot = 0;  // number of the activation, below Program::slots
+  // It is the last step that reads the stage's inputs, or its output gradients, of the micro-batch.
+  bool releases_inputs = false;
+  bool releases_output_grads = false;
+};
+
+struct Program {
+  uint32_t rank = 0;
+  uint32_t pipeline = 0;
+  uint32_t group = 0;
+  uint32_t slots = 0;                // activations that live at a time
+  std::vector<ProgramStage> chunks;  // this rank's stages
+  std::vector<ProgramChannel> channels;
+  std::vector<ProgramStep> steps;
+};
+
+// Returns the channels that |step| takes from, or makes items of.
+const std::vector<uint32_t>& taken_by(const Program& program, const ProgramStep& step);
+const std::vector<uint32_t>& made_by(const Program& program, const ProgramStep& step);
+
+// Returns the program of |rank|, one of plan.ranks. |views| is what check_plan() has returned for
+// |plan|.
+Program program_of(const PipelinePlan& plan, const std::vector<PipelineView>& views, uint32_t rank);
+
+// Returns a text such as "forward step of micro-batch 3 in stage 2".
+std::string describe(const Action& action);
+
+}  // namespace hetcomm::pipeline

@@ -1,0 +1,31 @@
+// What is recorded of a run, and how it is written.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "pipeline/execute/program.h"
+
+namespace hetcomm::pipeline {
+
+// One step of a run. Times count from the beginning of the run.
+struct StepRecord {
+  uint64_t start_ns = 0;  // when its callback was called
+  uint64_t end_ns = 0;
+  uint64_t data_wait_ns = 0;  // before it, for what it reads
+  uint64_t room_wait_ns = 0;  // before it, for room for what it writes
+};
+
+struct RunRecord {
+  uint64_t step = 0;
+  uint64_t total_ns = 0;
+  std::vector<StepRecord> steps;  // as in Program::steps; those of a run that failed may be fewer
+};
+
+// Returns the steps with their times, as a JSON document.
+std::string to_json(const Program& program, const RunRecord& record);
+// Returns a Chrome trace: a JSON document for chrome://tracing or Perfetto.
+std::string to_chrome_trace(const Program& program, const RunRecord& record);
+
+}  // namespace hetcomm::pipeline

@@ -1,0 +1,126 @@
+// A pipeline plan: how a model is trained by pipelines of stages. It says what is decided, and no
+// steps: layouts, reshard plans and schedules follow from it by pure functions.
+//
+// Plain data. check_plan.h says what makes a plan sound.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "pipeline/schedule/action.h"
+#include "pipeline/schedule/named.h"
+
+namespace hetcomm::pipeline {
+
+// The most items that a boundary may have in flight in each direction.
+inline constexpr uint32_t kMaxInFlight = 1024;
+
+// A process of the job, and the device whose memory its stages use.
+struct PlanRank {
+  std::string host;
+  uint32_t device = 0;  // a number in the context of the process
+  bool operator==(const PlanRank&) const = default;
+};
+
+// How the ranks of a stage share its work.
+struct StageDegrees {
+  uint32_t data = 1;
+  uint32_t context = 1;
+  uint32_t tensor = 1;
+  uint32_t expert = 1;
+  std::string order = "dct";  // how the ranks are numbered, slowest first
+  bool zigzag = false;        // context parallelism with paired pieces
+  bool operator==(const StageDegrees&) const = default;
+};
+
+struct PlanStage {
+  uint32_t items_begin = 0;  // the stage has the model's items [items_begin, items_end)
+  uint32_t items_end = 0;
+  uint32_t chunk = 0;  // the number of this stage among those of its ranks
+  std::vector<uint32_t> ranks;
+  StageDegrees degrees;
+  uint32_t zero = 0;        // stage of ZeRO, 0 to 3
+  bool recompute = false;   // activations are recomputed before the backward step
+  uint64_t live_limit = 0;  // most activations that may live at a time; 0: no limit
+  bool operator==(const PlanStage&) const = default;
+};
+
+// A schedule by name, or all its actions.
+struct PlanSchedule {
+  std::string name;  // empty: |actions| counts
+  // |ranks|, |chunks| and |micro_batches| follow from the pipeline.
+  ScheduleParameters parameters;
+  std::vector<std::vector<Action>> actions;  // by group of ranks
+  bool operator==(const PlanSchedule&) const = default;
+};
+
+// A tensor that goes from stage to stage for each micro-batch. Its gradient has the same shape and
+// comes back unless |has_gradient| is false.
+struct PlanTensor {
+  std::string name;
+  int32_t type = 0;  // one of HETCOMM_BOOL to HETCOMM_COMPLEX128
+  std::vector<uint64_t> shape;
+  // The dimension that each degree of a stage cuts. None: ranks along that degree hold the same.
+  std::optional<uint32_t> data;
+  std::optional<uint32_t> context;
+  std::optional<uint32_t> tensor;
+  bool has_gradient = true;
+  bool operator==(const PlanTensor&) const = default;
+};
+
+struct PlanBoundary {
+  uint32_t from = 0;  // stages
+  uint32_t to = 0;
+  std::vector<PlanTensor> tensors;
+  int32_t strategy = 0;      // one of HETCOMM_STRATEGY_*
+  uint32_t in_flight = 0;    // items in flight in each direction; 0: as many as the schedule needs
+  uint64_t slice_bytes = 0;  // as in hetcomm_reshard_options_t
+  bool operator==(const PlanBoundary&) const = default;
+};
+
+struct PlanPipeline {
+  uint32_t micro_batches = 0;
+  uint32_t micro_batch_size = 0;  // samples of all ranks of a stage
+  std::vector<PlanStage> stages;
+  PlanSchedule schedule;
+  std::vector<PlanBoundary> boundaries;
+  bool operator==(const PlanPipeline&) const = default;
+};
+
+// An item of the model that several stages hold, such as tied embeddings.
+struct SharedItem {
+  struct Holder {
+    uint32_t pipeline = 0;
+    uint32_t stage = 0;
+    bool operator==(const Holder&) const = default;
+  };
+  uint32_t item = 0;
+  std::vector<Holder> holders;
+  bool operator==(const SharedItem&) const = default;
+};
+
+enum class GradientWeight : uint8_t { kSamples, kTokens };
+
+struct PipelinePlan {
+  std::string cluster_hash;
+  std::string model_hash;
+  uint32_t items = 0;  // operators, blocks or layers of the model
+  struct Training {
+    uint64_t global_batch = 0;
+    uint64_t sequence = 0;
+    std::string precision;
+    std::string optimizer;
+    bool operator==(const Training&) const = default;
+  } training;
+  std::vector<PlanRank> ranks;
+  std::vector<PlanPipeline> pipelines;
+  std::vector<SharedItem> shared;
+  GradientWeight gradient_weight = GradientWeight::kSamples;
+  // How the plan was made: a JSON object that no part of the library reads. Empty: unknown.
+  std::string provenance;
+  bool operator==(const PipelinePlan&) const = default;
+};
+
+}  // namespace hetcomm::pipeline

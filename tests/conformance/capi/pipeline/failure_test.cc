@@ -1,0 +1,511 @@
+// Pipelines that fail, over every transport:
+//
+//   * a callback that fails or throws, a cancel, a time limit, a lost rank and different step
+//     numbers end the run on all ranks, with the rank, the step and the reason; the caller's
+//     communicator and a new pipeline still work
+//   * plans that are wrong, that differ, or that lack a callback are refused on all ranks, and
+//     nothing runs
+//   * calls of the pipeline inside a callback are refused, or do what they say
+#include <atomic>
+#include <chrono>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "pipeline/plan/plan_json.h"
+#include "pipeline/schedule/text.h"
+#include "tests/conformance/capi/pipeline/model.h"
+#include "tests/support/pipeline_plans.h"
+
+namespace hetcomm_test {
+namespace {
+
+using hetcomm::test::on_ranks;
+using hetcomm::test::plan_of;
+using pipeline::PipelinePlan;
+
+class PipelineFailures : public CapiTest {};
+
+std::vector<CapiCase> cases() {
+  std::vector<CapiCase> few;
+  for (CapiCase& each : plain_cases()) {
+    if (!each.alone()) few.push_back(std::move(each));
+  }
+  return few;
+}
+INSTANTIATE_TEST_SUITE_P(All, PipelineFailures, ::testing::ValuesIn(cases()), capi_case_name);
+
+bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+struct Made {
+  hetcomm_status_t status = HETCOMM_INTERNAL;
+  std::string text;
+  hetcomm_pipeline_t* handle = nullptr;
+};
+
+Made create(Member& me, const std::string& json, Model& model) {
+  Made made;
+  made.status = hetcomm_pipeline_create(me.communicator(), json.c_str(), model.chunks().data(),
+                                        model.chunks().size(), nullptr, &made.handle);
+  if (made.status != HETCOMM_OK) made.text = hetcomm_pipeline_last_error();
+  return made;
+}
+
+struct Ran {
+  hetcomm_status_t status = HETCOMM_INTERNAL;
+  std::string text;
+};
+
+Ran run_once(hetcomm_pipeline_t* handle, uint64_t step = 0, uint64_t timeout_ns = 0) {
+  hetcomm_pipeline_run_options_t options{};
+  options.struct_size = sizeof(options);
+  options.step = step;
+  options.timeout_ns = timeout_ns;
+  Ran ran;
+  ran.status = hetcomm_pipeline_run(handle, &options);
+  if (ran.status != HETCOMM_OK) ran.text = hetcomm_pipeline_last_error();
+  return ran;
+}
+
+const PipelinePlan& three_stages() {
+  static const PipelinePlan plan = plan_of(on_ranks({0, 1, 2}), "1f1b", 6);
+  return plan;
+}
+
+// Runs a pipeline of three ranks, in which rank 1 does |what| in its backward step for micro-batch
+// 2. Then all ranks have to go on with a new pipeline. Returns how the failed run ended.
+Ran fail_in_rank_one(
+    Member& me, const std::function<hetcomm_status_t(const hetcomm_pipeline_action_t&)>& what) {
+  Ran ran;
+  const std::string json = pipeline::to_json(three_stages());
+  {
+    Model model(three_stages(), static_cast<uint32_t>(me.rank()));
+    if (me.rank() == 1) {
+      model.before = [&](const hetcomm_pipeline_action_t& action) {
+        const bool is_it =
+            action.kind == HETCOMM_PIPELINE_BACKWARD && action.micro_batch == 2 && action.step == 1;
+        return is_it ? what(action) : HETCOMM_OK;
+      };
+    }
+    Made made = create(me, json, model);
+    EXPECT_EQ(made.status, HETCOMM_OK) << made.text;
+    if (made.handle == nullptr) return ran;
+    EXPECT_EQ(run_once(made.handle, 0).status, HETCOMM_OK);
+    ran = run_once(made.handle, 1);
+    const Ran again = run_once(made.handle, 2);
+    EXPECT_EQ(again.status, ran.status);
+    EXPECT_EQ(again.text, ran.text);
+    EXPECT_EQ(hetcomm_pipeline_destroy(made.handle), HETCOMM_OK);
+  }
+  EXPECT_EQ(hetcomm_communicator_barrier(me.communicator(), kPatienceNs), HETCOMM_OK)
+      << hetcomm_last_error();
+  Model model(three_stages(), static_cast<uint32_t>(me.rank()));
+  Made made = create(me, json, model);
+  EXPECT_EQ(made.status, HETCOMM_OK) << made.text;
+  const Ran next = run_once(made.handle, 3);
+  EXPECT_EQ(next.status, HETCOMM_OK) << next.text;
+  EXPECT_EQ(hetcomm_pipeline_destroy(made.handle), HETCOMM_OK);
+  return ran;
+}
+
+TEST_P(PipelineFailures, CallbackThatFailsEndsTheRunOnAllRanks) {
+  run(3, [](Member& me) {
+    const Ran ran = fail_in_rank_one(me, [](const hetcomm_pipeline_action_t& action) {
+      snprintf(action.reason, action.reason_capacity, "the loss is no number");
+      return HETCOMM_DEVICE_LOST;
+    });
+    EXPECT_EQ(ran.status, me.rank() == 1 ? HETCOMM_DEVICE_LOST : HETCOMM_ABORTED) << ran.text;
+    EXPECT_TRUE(has(ran.text, "the loss is no number")) << ran.text;
+    EXPECT_TRUE(has(ran.text, "rank 1")) << ran.text;
+    EXPECT_TRUE(has(ran.text, "backward step of micro-batch 2 in stage 1")) << ran.text;
+  });
+}
+
+TEST_P(PipelineFailures, CallbackThatFailsWithoutAReasonTellsItsStatus) {
+  run(3, [](Member& me) {
+    const Ran ran = fail_in_rank_one(
+        me, [](const hetcomm_pipeline_action_t&) { return hetcomm_status_t{12345}; });
+    EXPECT_EQ(ran.status, me.rank() == 1 ? HETCOMM_INTERNAL : HETCOMM_ABORTED) << ran.text;
+    EXPECT_TRUE(has(ran.text, "12345")) << ran.text;
+    const Ran other = fail_in_rank_one(
+        me, [](const hetcomm_pipeline_action_t&) { return hetcomm_status_t{-12345}; });
+    EXPECT_EQ(other.status, me.rank() == 1 ? HETCOMM_INTERNAL : HETCOMM_ABORTED) << other.text;
+    EXPECT_TRUE(has(other.text, "-12345")) << other.text;
+  });
+}
+
+TEST_P(PipelineFailures, CallbackThatThrowsEndsTheRunOnAllRanks) {
+  run(3, [](Member& me) {
+    const Ran ran = fail_in_rank_one(me, [](const hetcomm_pipeline_action_t&) -> hetcomm_status_t {
+      throw std::runtime_error("the trainer's own");
+    });
+    EXPECT_EQ(ran.status, me.rank() == 1 ? HETCOMM_INTERNAL : HETCOMM_ABORTED) << ran.text;
+    EXPECT_TRUE(has(ran.text, "the trainer's own")) << ran.text;
+  });
+}
+
+TEST_P(PipelineFailures, CancelEndsTheRunOnAllRanks) {
+  run(3, [](Member& me) {
+    Model model(three_stages(), static_cast<uint32_t>(me.rank()));
+    std::atomic<bool> is_there{false};
+    std::atomic<bool> is_cancelled{false};
+    if (me.rank() == 1) {
+      model.before = [&](const hetcomm_pipeline_action_t& action) {
+        if (action.micro_batch == 1) {
+          is_there = true;
+          while (!is_cancelled) std::this_thread::yield();
+        }
+        return HETCOMM_OK;
+      };
+    }
+    Made made = create(me, pipeline::to_json(three_stages()), model);
+    ASSERT_EQ(made.status, HETCOMM_OK) << made.text;
+    std::thread other([&] {
+      if (me.rank() != 1) return;
+      while (!is_there) std::this_thread::yield();
+      EXPECT_EQ(hetcomm_pipeline_cancel(made.handle, "no time left"), HETCOMM_OK);
+      is_cancelled = true;
+    });
+    const Ran ran = run_once(made.handle);
+    other.join();
+    EXPECT_EQ(ran.status, me.rank() == 1 ? HETCOMM_CANCELLED : HETCOMM_ABORTED) << ran.text;
+    if (me.rank() != 1) {
+      EXPECT_TRUE(has(ran.text, "no time left")) << ran.text;
+    }
+    EXPECT_EQ(hetcomm_pipeline_destroy(made.handle), HETCOMM_OK);
+    EXPECT_EQ(hetcomm_communicator_barrier(me.communicator(), kPatienceNs), HETCOMM_OK);
+  });
+}
+
+TEST_P(PipelineFailures, CancelBetweenRunsEndsTheNextOne) {
+  run(3, [](Member& me) {
+    Model model(three_stages(), static_cast<uint32_t>(me.rank()));
+    Made made = create(me, pipeline::to_json(three_stages()), model);
+    ASSERT_EQ(made.status, HETCOMM_OK) << made.text;
+    ASSERT_EQ(run_once(made.handle).status, HETCOMM_OK);
+    // A rank whose run has ended could still end those of others.
+    EXPECT_TRUE(me.meet());
+    if (me.rank() == 2) {
+      EXPECT_EQ(hetcomm_pipeline_cancel(made.handle, nullptr), HETCOMM_OK);
+    }
+    const Ran ran = run_once(made.handle, 1);
+    EXPECT_EQ(ran.status, me.rank() == 2 ? HETCOMM_CANCELLED : HETCOMM_ABORTED) << ran.text;
+    EXPECT_EQ(hetcomm_pipeline_destroy(made.handle), HETCOMM_OK);
+  });
+}
+
+TEST_P(PipelineFailures, TimeLimitEndsTheRunOnAllRanks) {
+  run(3, [](Member& me) {
+    std::atomic<bool> goes_on{true};
+    Model model(three_stages(), static_cast<uint32_t>(me.rank()));
+    if (me.rank() == 2) {
+      model.before = [&](const hetcomm_pipeline_action_t& action) {
+        if (action.micro_batch == 1) std::this_thread::sleep_for(std::chrono::milliseconds(700));
+        return HETCOMM_OK;
+      };
+    }
+    Made made = create(me, pipeline::to_json(three_stages()), model);
+    ASSERT_EQ(made.status, HETCOMM_OK) << made.text;
+    const Ran ran = run_once(made.handle, 0, 200 * kMs);
+    EXPECT_TRUE(ran.status == HETCOMM_TIMED_OUT || ran.status == HETCOMM_ABORTED) << ran.text;
+    EXPECT_TRUE(has(ran.text, "TIMED_OUT") || ran.status == HETCOMM_TIMED_OUT) << ran.text;
+    EXPECT_EQ(hetcomm_pipeline_destroy(made.handle), HETCOMM_OK);
+    EXPECT_EQ(hetcomm_communicator_barrier(me.communicator(), kPatienceNs), HETCOMM_OK);
+  });
+}
+
+TEST_P(PipelineFailures, DifferentStepNumbersAreTold) {
+  run(2, [](Member& me) {
+    const PipelinePlan plan = plan_of(on_ranks({0, 1}), "1f1b", 3);
+    Model model(plan, static_cast<uint32_t>(me.rank()));
+    Made made = create(me, pipeline::to_json(plan), model);
+    ASSERT_EQ(made.status, HETCOMM_OK) << made.text;
+    const Ran ran = run_once(made.handle, me.rank() == 0 ? 4 : 5);
+    EXPECT_TRUE(ran.status == HETCOMM_MISMATCH || ran.status == HETCOMM_ABORTED) << ran.text;
+    EXPECT_TRUE(has(ran.text, "4") && has(ran.text, "5")) << ran.text;
+    EXPECT_EQ(hetcomm_pipeline_destroy(made.handle), HETCOMM_OK);
+  });
+}
+
+TEST_P(PipelineFailures, RankThatDestroysItsPipelineEndsTheRunsOfOthers) {
+  run(2, [](Member& me) {
+    const PipelinePlan plan = plan_of(on_ranks({0, 1}), "1f1b", 3);
+    Model model(plan, static_cast<uint32_t>(me.rank()));
+    Made made = create(me, pipeline::to_json(plan), model);
+    ASSERT_EQ(made.status, HETCOMM_OK) << made.text;
+    ASSERT_EQ(run_once(made.handle).status, HETCOMM_OK);
+    if (me.rank() == 0) {
+      EXPECT_EQ(hetcomm_pipeline_destroy(made.handle), HETCOMM_OK);
+      EXPECT_TRUE(me.meet());
+      return;
+    }
+    const Ran ran = run_once(made.handle, 1);
+    EXPECT_EQ(ran.status, HETCOMM_ABORTED) << ran.text;
+    EXPECT_EQ(hetcomm_pipeline_destroy(made.handle), HETCOMM_OK);
+    EXPECT_TRUE(me.meet());
+  });
+}
+
+TEST_P(PipelineFailures, PlansThatDifferAreRefused) {
+  run(3, [](Member& me) {
+    PipelinePlan plan = three_stages();
+    if (me.rank() == 2) plan.pipelines[0].schedule.name = "gpipe";
+    Model model(plan, static_cast<uint32_t>(me.rank()));
+    const Made made = create(me, pipeline::to_json(plan), model);
+    EXPECT_EQ(made.status, HETCOMM_MISMATCH) << made.text;
+    EXPECT_TRUE(has(made.text, "rank 2")) << made.text;
+    EXPECT_EQ(made.handle, nullptr);
+  });
+}
+
+TEST_P(PipelineFailures, ProvenanceMayDiffer) {
+  run(3, [](Member& me) {
+    PipelinePlan plan = three_stages();
+    plan.provenance = "{\"planner\": \"" + std::to_string(me.rank()) + "\"}";
+    Model model(plan, static_cast<uint32_t>(me.rank()));
+    const Made made = create(me, pipeline::to_json(plan), model);
+    ASSERT_EQ(made.status, HETCOMM_OK) << made.text;
+    EXPECT_EQ(run_once(made.handle).status, HETCOMM_OK);
+    EXPECT_EQ(hetcomm_pipeline_destroy(made.handle), HETCOMM_OK);
+  });
+}
+
+TEST_P(PipelineFailures, WrongPlanOfOneRankIsToldToAll) {
+  run(3, [](Member& me) {
+    const std::string good = pipeline::to_json(three_stages());
+    Model model(three_stages(), static_cast<uint32_t>(me.rank()));
+    struct Wrong {
+      std::string json;
+      hetcomm_status_t status;
+      std::string text;
+    };
+    PipelinePlan other = plan_of(on_ranks({0, 1}), "1f1b", 6);
+    const std::vector<Wrong> wrongs = {
+        {"{", HETCOMM_INVALID_ARGUMENT, "plan"},
+        {"{\"format\": \"hetcomm pipeline plan\", \"version\": 2}", HETCOMM_UNSUPPORTED, "version"},
+        {pipeline::to_json(other), HETCOMM_INVALID_ARGUMENT, "2 ranks"}};
+    for (const Wrong& wrong : wrongs) {
+      const Made made = create(me, me.rank() == 1 ? wrong.json : good, model);
+      EXPECT_EQ(made.status, me.rank() == 1 ? wrong.status : HETCOMM_ABORTED) << made.text;
+      EXPECT_TRUE(has(made.text, wrong.text)) << made.text;
+      EXPECT_TRUE(me.rank() == 1 || has(made.text, "rank 1")) << made.text;
+    }
+    // A rank whose arguments cannot be read tells the others, too.
+    hetcomm_pipeline_t* handle = nullptr;
+    const hetcomm_status_t status =
+        hetcomm_pipeline_create(me.communicator(), me.rank() == 0 ? nullptr : good.c_str(),
+                                model.chunks().data(), model.chunks().size(), nullptr, &handle);
+    EXPECT_EQ(status, me.rank() == 0 ? HETCOMM_INVALID_ARGUMENT : HETCOMM_ABORTED);
+    EXPECT_TRUE(has(hetcomm_pipeline_last_error(), "plan is null"));
+    Made made = create(me, good, model);
+    EXPECT_EQ(made.status, HETCOMM_OK) << made.text;
+    EXPECT_EQ(hetcomm_pipeline_destroy(made.handle), HETCOMM_OK);
+  });
+}
+
+TEST_P(PipelineFailures, MissingCallbackIsToldToAll) {
+  run(3, [](Member& me) {
+    Model model(three_stages(), static_cast<uint32_t>(me.rank()));
+    if (me.rank() == 1) model.chunks()[0].backward.function = nullptr;
+    const Made made = create(me, pipeline::to_json(three_stages()), model);
+    EXPECT_EQ(made.status, me.rank() == 1 ? HETCOMM_INVALID_ARGUMENT : HETCOMM_ABORTED);
+    EXPECT_TRUE(has(made.text, "rank 1 has no callback for the backward step of micro-batch 0"))
+        << made.text;
+    EXPECT_TRUE(model.done.empty());
+  });
+}
+
+TEST_P(PipelineFailures, TensorThatNeedsTooMuchMemoryIsRefused) {
+  run(1, [](Member& me) {
+    PipelinePlan plan = plan_of(on_ranks({0, 0}), "looped-bfs", 8192);
+    pipeline::PlanTensor& tensor = plan.pipelines.front().boundaries.front().tensors.front();
+    tensor = {.name = "x", .type = HETCOMM_COMPLEX128, .shape = {uint64_t{1} << 47}};
+    Model model(plan, 0);
+    const Made made = create(me, pipeline::to_json(plan), model);
+    EXPECT_EQ(made.status, HETCOMM_OUT_OF_RANGE) << made.text;
+    EXPECT_TRUE(has(made.text, "'x'")) << made.text;
+  });
+}
+
+TEST_P(PipelineFailures, MissingDeviceIsToldToAll) {
+  run(3, [](Member& me) {
+    PipelinePlan plan = three_stages();
+    plan.ranks[2].device = 77;
+    Model model(plan, static_cast<uint32_t>(me.rank()));
+    const Made made = create(me, pipeline::to_json(plan), model);
+    EXPECT_EQ(made.status, me.rank() == 2 ? HETCOMM_OUT_OF_RANGE : HETCOMM_ABORTED) << made.text;
+    EXPECT_TRUE(has(made.text, "77")) << made.text;
+  });
+}
+
+TEST_P(PipelineFailures, CallbackMayNotUseItsPipelineButMayCancelIt) {
+  run(2, [](Member& me) {
+    const PipelinePlan plan = plan_of(on_ranks({0, 1}), "1f1b", 3);
+    Model model(plan, static_cast<uint32_t>(me.rank()));
+    Made made;
+    if (me.rank() == 0) {
+      model.before = [&](const hetcomm_pipeline_action_t& action) {
+        hetcomm_pipeline_facts_t facts{};
+        facts.struct_size = sizeof(facts);
+        size_t size = 0;
+        EXPECT_EQ(hetcomm_pipeline_run(made.handle, nullptr), HETCOMM_BUSY);
+        EXPECT_EQ(hetcomm_pipeline_facts(made.handle, &facts), HETCOMM_BUSY);
+        EXPECT_EQ(hetcomm_pipeline_trace(made.handle, 0, 0, nullptr, &size), HETCOMM_BUSY);
+        EXPECT_EQ(hetcomm_pipeline_destroy(made.handle), HETCOMM_BUSY);
+        if (action.micro_batch == 1) {
+          EXPECT_EQ(hetcomm_pipeline_cancel(made.handle, "seen enough"), HETCOMM_OK);
+        }
+        return HETCOMM_OK;
+      };
+    }
+    made = create(me, pipeline::to_json(plan), model);
+    ASSERT_EQ(made.status, HETCOMM_OK) << made.text;
+    EXPECT_TRUE(me.meet());
+    const Ran ran = run_once(made.handle);
+    EXPECT_EQ(ran.status, me.rank() == 0 ? HETCOMM_CANCELLED : HETCOMM_ABORTED) << ran.text;
+    EXPECT_EQ(hetcomm_pipeline_destroy(made.handle), HETCOMM_OK);
+  });
+}
+
+// Rank 0 has posted all its sends when rank 1 fails, and needs nothing of it.
+TEST_P(PipelineFailures, RankThatWaitsForNothingNoticesTheEndOfTheRun) {
+  run(2, [](Member& me) {
+    PipelinePlan plan = plan_of(on_ranks({0, 1}), "gpipe", 40);
+    plan.pipelines.front().boundaries.front().in_flight = 40;
+    Model model(plan, static_cast<uint32_t>(me.rank()));
+    model.before = [&](const hetcomm_pipeline_action_t& action) {
+      if (me.rank() == 1 && action.micro_batch == 1) return HETCOMM_DEVICE_LOST;
+      std::this_thread::sleep_for(std::chrono::milliseconds(25));
+      return HETCOMM_OK;
+    };
+    Made made = create(me, pipeline::to_json(plan), model);
+    ASSERT_EQ(made.status, HETCOMM_OK) << made.text;
+    const Ran ran = run_once(made.handle);
+    EXPECT_EQ(ran.status, me.rank() == 1 ? HETCOMM_DEVICE_LOST : HETCOMM_ABORTED) << ran.text;
+    EXPECT_LT(model.done.size(), 40u);
+    EXPECT_EQ(hetcomm_pipeline_destroy(made.handle), HETCOMM_OK);
+  });
+}
+
+TEST_P(PipelineFailures, TimeLimitCountsWithoutTransfersToo) {
+  run(1, [](Member& me) {
+    const PipelinePlan plan = plan_of(on_ranks({0}), "1f1b", 20);
+    Model model(plan, 0);
+    model.before = [](const hetcomm_pipeline_action_t&) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      return HETCOMM_OK;
+    };
+    Made made = create(me, pipeline::to_json(plan), model);
+    ASSERT_EQ(made.status, HETCOMM_OK) << made.text;
+    const Ran ran = run_once(made.handle, 0, 50 * kMs);
+    EXPECT_EQ(ran.status, HETCOMM_TIMED_OUT) << ran.text;
+    EXPECT_TRUE(has(ran.text, "of micro-batch")) << ran.text;
+    EXPECT_LT(model.done.size(), 40u);
+    EXPECT_EQ(hetcomm_pipeline_destroy(made.handle), HETCOMM_OK);
+  });
+}
+
+// Nothing goes between the two pipelines.
+TEST_P(PipelineFailures, DifferentStepNumbersOfSeparatePipelinesAreTold) {
+  run(2, [](Member& me) {
+    PipelinePlan plan = plan_of(on_ranks({0}), "1f1b", 3);
+    const PipelinePlan other = plan_of(on_ranks({1}), "1f1b", 3);
+    plan.pipelines.push_back(other.pipelines.front());
+    plan.training.global_batch *= 2;
+    plan.ranks.resize(2, plan.ranks.front());
+    Model model(plan, static_cast<uint32_t>(me.rank()));
+    Made made = create(me, pipeline::to_json(plan), model);
+    ASSERT_EQ(made.status, HETCOMM_OK) << made.text;
+    EXPECT_EQ(run_once(made.handle, 3).status, HETCOMM_OK);
+    const Ran ran = run_once(made.handle, me.rank() == 0 ? 4 : 5);
+    EXPECT_TRUE(ran.status == HETCOMM_MISMATCH || ran.status == HETCOMM_ABORTED) << ran.text;
+    EXPECT_TRUE(has(ran.text, "from 4 to 5")) << ran.text;
+    EXPECT_EQ(hetcomm_pipeline_destroy(made.handle), HETCOMM_OK);
+  });
+}
+
+TEST_P(PipelineFailures, TraceOfARunThatFailedHasTheStepsThatWereCalled) {
+  run(1, [](Member& me) {
+    PipelinePlan plan = plan_of(on_ranks({0}), "", 2);
+    plan.pipelines.front().schedule.actions =
+        pipeline::read_csv("0F0,(0B0;0F1)OVERLAP_F_B,0B1\n")->actions;
+    Model model(plan, 0);
+    model.before = [](const hetcomm_pipeline_action_t& action) {
+      return action.kind == HETCOMM_PIPELINE_BACKWARD ? HETCOMM_DEVICE_LOST : HETCOMM_OK;
+    };
+    Made made = create(me, pipeline::to_json(plan), model);
+    ASSERT_EQ(made.status, HETCOMM_OK) << made.text;
+    EXPECT_EQ(run_once(made.handle).status, HETCOMM_DEVICE_LOST);
+    std::string text(4096, '\0');
+    size_t size = 0;
+    ASSERT_EQ(hetcomm_pipeline_trace(made.handle, HETCOMM_PIPELINE_TRACE_JSON, text.size(),
+                                     text.data(), &size),
+              HETCOMM_OK);
+    text.resize(size - 1);
+    const nlohmann::json json = nlohmann::json::parse(text);
+    ASSERT_EQ(json["steps"].size(), 2u);
+    EXPECT_GE(json["steps"][1]["end_ns"].get<uint64_t>(),
+              json["steps"][1]["start_ns"].get<uint64_t>());
+    EXPECT_EQ(hetcomm_pipeline_destroy(made.handle), HETCOMM_OK);
+  });
+}
+
+// Queries from another thread wait for no run, and no run fails for a query.
+TEST_P(PipelineFailures, QueriesBesideRunsDoNotDisturbThem) {
+  run(2, [](Member& me) {
+    const PipelinePlan plan = plan_of(on_ranks({0, 1}), "1f1b", 3);
+    Model model(plan, static_cast<uint32_t>(me.rank()));
+    Made made = create(me, pipeline::to_json(plan), model);
+    ASSERT_EQ(made.status, HETCOMM_OK) << made.text;
+    std::atomic<bool> ends{false};
+    std::thread other([&] {
+      while (!ends) {
+        hetcomm_pipeline_facts_t facts{};
+        facts.struct_size = sizeof(facts);
+        const hetcomm_status_t status = hetcomm_pipeline_facts(made.handle, &facts);
+        EXPECT_TRUE(status == HETCOMM_OK || status == HETCOMM_BUSY);
+        std::this_thread::yield();
+      }
+    });
+    for (uint64_t step = 0; step < 100; ++step) {
+      const Ran ran = run_once(made.handle, step);
+      EXPECT_EQ(ran.status, HETCOMM_OK) << ran.text;
+      if (ran.status != HETCOMM_OK) break;
+    }
+    ends = true;
+    other.join();
+    EXPECT_EQ(hetcomm_pipeline_destroy(made.handle), HETCOMM_OK);
+  });
+}
+
+class PipelineLosses : public CapiTest {};
+INSTANTIATE_TEST_SUITE_P(All, PipelineLosses, ::testing::ValuesIn(process_cases()), capi_case_name);
+
+TEST_P(PipelineLosses, LostRankEndsTheRunOnAllOthers) {
+  HETCOMM_NEEDS_RANKS();
+  run(4, [](Member& me) {
+    const PipelinePlan plan = plan_of(on_ranks({0, 1, 2, 3}), "1f1b", 8);
+    Model model(plan, static_cast<uint32_t>(me.rank()));
+    if (me.rank() == 2) {
+      model.before = [&](const hetcomm_pipeline_action_t& action) {
+        if (action.kind == HETCOMM_PIPELINE_BACKWARD && action.micro_batch == 1) me.die();
+        return HETCOMM_OK;
+      };
+    }
+    Made made = create(me, pipeline::to_json(plan), model);
+    ASSERT_EQ(made.status, HETCOMM_OK) << made.text;
+    const Ran ran = run_once(made.handle);
+    EXPECT_TRUE(ran.status == HETCOMM_PEER_LOST || ran.status == HETCOMM_ABORTED) << ran.text;
+    EXPECT_TRUE(has(ran.text, "rank 2") || has(ran.text, "PEER_LOST")) << ran.text;
+    EXPECT_EQ(hetcomm_pipeline_destroy(made.handle), HETCOMM_OK);
+    me.expect_ruin();
+  });
+}
+
+}  // namespace
+}  // namespace hetcomm_test

@@ -1,0 +1,351 @@
+// Pipelines, over every transport:
+//
+//   * every named schedule moves every element of activations and gradients to where the plan has
+//     it, on 2 and 4 ranks, in several runs, in the order of the schedule
+//   * stages with different degrees, several tensors, boundaries between stages that are no
+//     neighbours, and stages of the same ranks
+//   * a slot belongs to one activation, and there are no more than the peak
+//   * schedules given as actions, with transfers and without, forward only
+//   * several pipelines side by side, and memory of devices
+//   * facts and traces
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "pipeline/plan/plan_json.h"
+#include "pipeline/schedule/generate.h"
+#include "pipeline/schedule/lower.h"
+#include "pipeline/schedule/named.h"
+#include "tests/conformance/capi/pipeline/model.h"
+#include "tests/support/pipeline_plans.h"
+
+namespace hetcomm_test {
+namespace {
+
+using hetcomm::test::activations;
+using hetcomm::test::on_ranks;
+using hetcomm::test::plan_of;
+using hetcomm::test::StageWish;
+using pipeline::PipelinePlan;
+
+std::vector<CapiCase> cases() {
+  std::vector<CapiCase> few;
+  for (CapiCase& each : plain_cases()) {
+    if (!each.alone()) few.push_back(std::move(each));
+  }
+  return few;
+}
+
+class Pipelines : public CapiTest {};
+INSTANTIATE_TEST_SUITE_P(All, Pipelines, ::testing::ValuesIn(cases()), capi_case_name);
+
+// One rank's pipeline of |plan|, with the model.
+class Trained {
+ public:
+  Trained(Member& me, const PipelinePlan& plan) : model(plan, static_cast<uint32_t>(me.rank())) {
+    const std::string json = pipeline::to_json(plan);
+    EXPECT_EQ(hetcomm_pipeline_create(me.communicator(), json.c_str(), model.chunks().data(),
+                                      model.chunks().size(), nullptr, &handle),
+              HETCOMM_OK)
+        << hetcomm_pipeline_last_error();
+  }
+  ~Trained() { EXPECT_EQ(hetcomm_pipeline_destroy(handle), HETCOMM_OK); }
+
+  hetcomm_status_t run(uint64_t step) {
+    if (handle == nullptr) return HETCOMM_INVALID_ARGUMENT;
+    hetcomm_pipeline_run_options_t options{};
+    options.struct_size = sizeof(options);
+    options.step = step;
+    return hetcomm_pipeline_run(handle, &options);
+  }
+
+  Model model;
+  hetcomm_pipeline_t* handle = nullptr;
+};
+
+// Returns the steps of |rank|'s group as the model tells them.
+std::vector<std::string> steps_of(const PipelinePlan& plan, uint32_t rank) {
+  auto views = pipeline::check_plan(plan);
+  EXPECT_TRUE(views.ok()) << views.status().text();
+  std::vector<std::string> steps;
+  for (const pipeline::PipelineView& view : views.value()) {
+    for (size_t group = 0; group < view.groups.size(); ++group) {
+      const auto& ranks = view.groups[group];
+      if (std::find(ranks.begin(), ranks.end(), rank) == ranks.end()) continue;
+      for (const pipeline::Action& each : view.schedule.actions[group]) {
+        static constexpr const char* kNames[] = {"F", "B", "I", "W", "R"};
+        const bool computes = pipeline::is_computation(each.kind);
+        steps.push_back(std::to_string(each.stage) +
+                        (computes ? kNames[static_cast<int>(each.kind)] : "X") +
+                        std::to_string(each.micro_batch));
+      }
+    }
+  }
+  return steps;
+}
+
+int64_t peak_of(const PipelinePlan& plan, uint32_t rank) {
+  auto views = pipeline::check_plan(plan);
+  for (const pipeline::PipelineView& view : views.value()) {
+    for (size_t group = 0; group < view.groups.size(); ++group) {
+      const auto& ranks = view.groups[group];
+      if (std::find(ranks.begin(), ranks.end(), rank) != ranks.end()) return view.peaks[group];
+    }
+  }
+  return -1;
+}
+
+void train(Member& me, const PipelinePlan& plan, int runs = 2) {
+  Trained own(me, plan);
+  own.model.forward_only = plan.pipelines.front().schedule.name == "forward-only";
+  for (int i = 0; i < runs; ++i) {
+    own.model.done.clear();
+    ASSERT_EQ(own.run(static_cast<uint64_t>(i)), HETCOMM_OK) << hetcomm_pipeline_last_error();
+    EXPECT_EQ(own.model.done, steps_of(plan, static_cast<uint32_t>(me.rank())));
+  }
+  if (own.model.forward_only) return;
+  EXPECT_EQ(own.model.most_slots,
+            static_cast<uint32_t>(peak_of(plan, static_cast<uint32_t>(me.rank()))));
+}
+
+// The named schedules, on |ranks| ranks.
+std::vector<PipelinePlan> plans_of_all_schedules(uint32_t ranks) {
+  std::vector<PipelinePlan> plans;
+  for (const std::string& name : pipeline::schedule_names()) {
+    pipeline::ScheduleParameters parameters;
+    parameters.ranks = ranks;
+    parameters.micro_batches = 3 * ranks;
+    if (name == "virtual-1f1b") parameters.slow_boundaries = {0};
+    if (name == "four-phase") parameters.recomputed_stages = {ranks - 1};
+    if (name == "h-1f1b") {
+      parameters.stage_ns.assign(ranks, 100);
+      parameters.boundaries.assign(ranks - 1, {.busy_ns = 20, .latency_ns = 60});
+    }
+    auto made = pipeline::make_schedule(name, parameters);
+    EXPECT_TRUE(made.ok()) << name << ": " << made.status().text();
+    PipelinePlan plan = plan_of(on_ranks(made->schedule.rank_of), name, parameters.micro_batches);
+    plan.pipelines.front().schedule.parameters = parameters;
+    plans.push_back(std::move(plan));
+  }
+  return plans;
+}
+
+TEST_P(Pipelines, EverySchedulePutsEveryElementWhereItBelongs) {
+  for (const int32_t ranks : {2, 4}) {
+    const std::vector<PipelinePlan> plans = plans_of_all_schedules(static_cast<uint32_t>(ranks));
+    run(ranks, [&](Member& me) {
+      for (const PipelinePlan& plan : plans) {
+        SCOPED_TRACE(plan.pipelines.front().schedule.name);
+        train(me, plan);
+        if (::testing::Test::HasFailure()) return;
+      }
+    });
+  }
+}
+
+TEST_P(Pipelines, StagesMayHaveDifferentDegrees) {
+  const std::vector<StageWish> stages = {
+      {.ranks = {3, 1}, .degrees = {.data = 2}},
+      {.ranks = {0}},
+      {.ranks = {4, 2, 5, 6},
+       .degrees = {.context = 2, .tensor = 2, .order = "tcd", .zigzag = true}}};
+  PipelinePlan plan = plan_of(stages, "1f1b", 5);
+  auto& boundaries = plan.pipelines.front().boundaries;
+  boundaries[0].tensors.push_back(activations("mask", 4, 8, 1));
+  boundaries[0].tensors.back().has_gradient = false;
+  boundaries[0].tensors.back().tensor.reset();
+  boundaries[1].tensors.push_back(activations("residual", 8, 16, 3));
+  boundaries[1].strategy = HETCOMM_STRATEGY_DIRECT;
+  run(7, [&](Member& me) { train(me, plan); });
+}
+
+TEST_P(Pipelines, DataMaySkipStages) {
+  PipelinePlan plan = plan_of(on_ranks({0, 1, 2, 3}), "1f1b", 9);
+  auto& boundaries = plan.pipelines.front().boundaries;
+  pipeline::PlanBoundary skip = boundaries[0];
+  skip.to = 3;
+  skip.tensors[0].name = "skip";
+  boundaries.insert(boundaries.begin(), skip);
+  skip.to = 2;
+  boundaries.push_back(skip);
+  run(4, [&](Member& me) { train(me, plan); });
+}
+
+TEST_P(Pipelines, AllRanksMayHoldAllStagesOfTheirTurn) {
+  // Stages 1 and 2 are on the same ranks, and a boundary skips from stage 0 to 3 there.
+  std::vector<StageWish> stages = {{.ranks = {0, 2}, .degrees = {.data = 2}},
+                                   {.ranks = {1, 3}, .degrees = {.tensor = 2}},
+                                   {.ranks = {1, 3}, .degrees = {.tensor = 2}},
+                                   {.ranks = {0, 2}, .degrees = {.data = 2}}};
+  PipelinePlan plan = plan_of(stages, "zb-v", 6);
+  pipeline::PlanBoundary skip = plan.pipelines.front().boundaries[0];
+  skip.to = 3;
+  plan.pipelines.front().boundaries.push_back(skip);
+  run(4, [&](Member& me) { train(me, plan); });
+}
+
+TEST_P(Pipelines, ScheduleMayBeGivenAsActions) {
+  PipelinePlan plan = plan_of(on_ranks({0, 1, 1, 0}), "", 4);
+  auto made = pipeline::zero_bubble_v(2, 4);
+  ASSERT_TRUE(made.ok());
+  plan.pipelines.front().schedule.actions = made->actions;
+  PipelinePlan lowered = plan;
+  lowered.pipelines.front().schedule.actions =
+      pipeline::add_waits(pipeline::add_transfers(pipeline::add_reductions(made.value()), 1),
+                          pipeline::SendWaits::kAtOnce, 1)
+          .actions;
+  run(2, [&](Member& me) {
+    train(me, plan);
+    train(me, lowered);
+  });
+}
+
+// Each rank belongs to one of them.
+TEST_P(Pipelines, PipelinesOfDifferentDepthRunSideBySide) {
+  PipelinePlan plan = plan_of(on_ranks({0, 4, 2}), "1f1b", 7);
+  const PipelinePlan other = plan_of(on_ranks({3, 1}), "zb-h1", 5);
+  plan.pipelines.push_back(other.pipelines.front());
+  plan.pipelines.back().stages.back().items_end = plan.items;
+  plan.training.global_batch += other.training.global_batch;
+  run(5, [&](Member& me) { train(me, plan); });
+}
+
+// The callback of pairs gets both steps, and may perform them in any order.
+TEST_P(Pipelines, PairsGoToTheirCallback) {
+  PipelinePlan plan = plan_of(on_ranks({0, 1, 1, 0}), "dualpipe-v", 6);
+  run(2, [&](Member& me) {
+    struct Pairs {
+      Model model;
+      int calls = 0;
+    } own{.model = Model(plan, static_cast<uint32_t>(me.rank()))};
+    hetcomm_pipeline_options_t options{};
+    options.struct_size = sizeof(options);
+    options.pair_user_data = &own;
+    options.pair = [](void* user_data, const hetcomm_pipeline_action_t* first,
+                      const hetcomm_pipeline_action_t* second) {
+      Pairs& pairs = *static_cast<Pairs*>(user_data);
+      ++pairs.calls;
+      EXPECT_NE(first->slot, second->slot);
+      for (const hetcomm_pipeline_action_t* each : {second, first}) {
+        const auto& callback = each->kind == HETCOMM_PIPELINE_FORWARD
+                                   ? pairs.model.chunks()[each->chunk].forward
+                                   : pairs.model.chunks()[each->chunk].backward;
+        const hetcomm_status_t status = callback.function(callback.user_data, each);
+        if (status != HETCOMM_OK) return status;
+      }
+      return hetcomm_status_t{HETCOMM_OK};
+    };
+    hetcomm_pipeline_t* handle = nullptr;
+    ASSERT_EQ(hetcomm_pipeline_create(me.communicator(), pipeline::to_json(plan).c_str(),
+                                      own.model.chunks().data(), own.model.chunks().size(),
+                                      &options, &handle),
+              HETCOMM_OK)
+        << hetcomm_pipeline_last_error();
+    EXPECT_EQ(hetcomm_pipeline_run(handle, nullptr), HETCOMM_OK) << hetcomm_pipeline_last_error();
+    EXPECT_GT(own.calls, 0);
+    EXPECT_EQ(own.model.done.size(), steps_of(plan, static_cast<uint32_t>(me.rank())).size());
+    EXPECT_EQ(hetcomm_pipeline_destroy(handle), HETCOMM_OK);
+  });
+}
+
+TEST_P(Pipelines, OneRankAloneNeedsNoBoundary) {
+  const PipelinePlan plan = plan_of(on_ranks({0}), "1f1b", 3);
+  run(1, [&](Member& me) { train(me, plan); });
+}
+
+class PipelinesOnDevices : public CapiTest {};
+
+std::vector<CapiCase> device_cases() {
+  std::vector<CapiCase> all;
+  for (const char* transport : {"shm", "tcp"}) {
+    all.push_back({.name = transport,
+                   .transports = transport,
+                   .settings = "DEVICES=sim-handle:memory=4M,sim-address:memory=4M;",
+                   .thread_progress = true});
+  }
+  return all;
+}
+INSTANTIATE_TEST_SUITE_P(All, PipelinesOnDevices, ::testing::ValuesIn(device_cases()),
+                         capi_case_name);
+
+// Each rank has its stages on another device, one of them on the host.
+TEST_P(PipelinesOnDevices, DataGoesFromDeviceToDevice) {
+  for (const char* schedule : {"1f1b", "zb-h1"}) {
+    PipelinePlan plan = plan_of(on_ranks({0, 1, 2}), schedule, 6);
+    for (uint32_t rank = 0; rank < 3; ++rank) plan.ranks[rank].device = (rank + 1) % 3;
+    run(3, [&](Member& me) { train(me, plan); });
+  }
+}
+
+class PipelineMemory : public CapiTest {};
+INSTANTIATE_TEST_SUITE_P(All, PipelineMemory,
+                         ::testing::Values(CapiCase{
+                             .name = "shm", .transports = "shm", .settings = ""}),
+                         capi_case_name);
+
+// Three bytes of each request would be seen.
+TEST_P(PipelineMemory, TenThousandRunsKeepNothing) {
+  const PipelinePlan plan = plan_of(on_ranks({0, 1}), "1f1b", 2);
+  run(2, [&](Member& me) {
+    Trained own(me, plan);
+    uint64_t before = 0;
+    for (uint64_t i = 0; i < 10'000; ++i) {
+      own.model.done.clear();
+      ASSERT_EQ(own.run(i), HETCOMM_OK) << hetcomm_pipeline_last_error();
+      if (i == 1000) before = resident_bytes();
+    }
+    // Sanitizers keep a part of each handle.
+    if (!kSanitized) {
+      EXPECT_LT(resident_bytes(), before + (uint64_t{128} << 10));
+    }
+  });
+}
+
+TEST_P(Pipelines, FactsAndTraceTellWhatRan) {
+  const PipelinePlan plan = plan_of(on_ranks({0, 1}), "1f1b", 4);
+  run(2, [&](Member& me) {
+    Trained own(me, plan);
+    size_t size = 0;
+    EXPECT_EQ(hetcomm_pipeline_trace(own.handle, HETCOMM_PIPELINE_TRACE_JSON, 0, nullptr, &size),
+              HETCOMM_NOT_FOUND);
+    ASSERT_EQ(own.run(7), HETCOMM_OK) << hetcomm_pipeline_last_error();
+    hetcomm_pipeline_facts_t facts{};
+    facts.struct_size = sizeof(facts);
+    ASSERT_EQ(hetcomm_pipeline_facts(own.handle, &facts), HETCOMM_OK);
+    EXPECT_EQ(facts.runs, 1u);
+    EXPECT_EQ(facts.steps, 8u);
+    EXPECT_EQ(facts.chunks, 1u);
+    EXPECT_EQ(facts.slots, me.rank() == 0 ? 2u : 1u);
+    EXPECT_GT(facts.callback_ns, 0u);
+    EXPECT_GT(facts.buffer_bytes, 0u);
+    for (const int32_t format : {HETCOMM_PIPELINE_TRACE_JSON, HETCOMM_PIPELINE_TRACE_CHROME}) {
+      ASSERT_EQ(hetcomm_pipeline_trace(own.handle, format, 0, nullptr, &size), HETCOMM_OK);
+      std::string text(size, '\0');
+      ASSERT_EQ(hetcomm_pipeline_trace(own.handle, format, size, text.data(), &size), HETCOMM_OK);
+      text.resize(std::strlen(text.c_str()));
+      const nlohmann::json json = nlohmann::json::parse(text);
+      if (format == HETCOMM_PIPELINE_TRACE_CHROME) {
+        EXPECT_GE(json["traceEvents"].size(), 9u);
+        continue;
+      }
+      EXPECT_EQ(json["step"], 7);
+      EXPECT_EQ(json["rank"], me.rank());
+      ASSERT_EQ(json["steps"].size(), own.model.done.size());
+      uint64_t last = 0;
+      for (size_t i = 0; i < json["steps"].size(); ++i) {
+        const auto& step = json["steps"][i];
+        EXPECT_EQ(step["action"], own.model.done[i]);
+        EXPECT_GE(step["start_ns"].get<uint64_t>(), last);
+        last = step["end_ns"].get<uint64_t>();
+        EXPECT_GE(last, step["start_ns"].get<uint64_t>());
+      }
+      EXPECT_GE(json["total_ns"].get<uint64_t>(), last);
+    }
+  });
+}
+
+}  // namespace
+}  // namespace hetcomm_test
