@@ -121,6 +121,20 @@ int run_queue(tools::Launcher launcher, const Options& options) {
                                                            : queue_table(rows)));
 }
 
+int run_pipeline(tools::Launcher launcher, const Options& options) {
+  PipelineOptions pipeline = options.pipeline;
+  pipeline.compute = options.queue.computes.front();
+  pipeline.item_bytes = options.sizes.first_bytes.value_or(pipeline.item_bytes);
+  if (options.sizes.window > 0) pipeline.in_flight = static_cast<uint32_t>(options.sizes.window);
+  pipeline.rounds = options.rounds.value_or(pipeline.rounds);
+  const std::vector<PipelineRow> rows = with_progress([&](const auto& show) {
+    return measure_pipeline(launcher, work_of_job(options.subject), pipeline, show);
+  });
+  if (rows.empty()) return kOk;
+  const bool json = options.output.format == "json";
+  return status_of(print(options.output, json ? pipeline_json(rows) : pipeline_table(rows)));
+}
+
 // Measures a job, or with --simulate runs a simulation, for which |launcher| is unused.
 int run_reshard(tools::Launcher launcher, const Options& options) {
   ReshardOptions reshard = options.reshard;
@@ -162,10 +176,11 @@ int start_ranks(const Options& options, int argc, char** argv) {
 int run_job_test(tools::Launcher launcher, const Options& options, int argc, char** argv) {
   if (options.reshard.simulate) return run_reshard(launcher, options);
   if (launcher == tools::Launcher::kNone) return start_ranks(options, argc, argv);
-  const int status = options.asks_for("reshard") ? run_reshard(launcher, options)
-                     : options.asks_for("queue") ? run_queue(launcher, options)
-                     : options.asks_for("links") ? run_links(launcher, options)
-                                                 : run_affinity(launcher, options);
+  const int status = options.asks_for("reshard")    ? run_reshard(launcher, options)
+                     : options.asks_for("pipeline") ? run_pipeline(launcher, options)
+                     : options.asks_for("queue")    ? run_queue(launcher, options)
+                     : options.asks_for("links")    ? run_links(launcher, options)
+                                                    : run_affinity(launcher, options);
   tools::mpi_finish();
   return status;
 }

@@ -1,4 +1,4 @@
-// The tests that measure a whole job: links, affinity, queue and reshard.
+// The tests that measure a whole job: links, affinity, queue, pipeline and reshard.
 #pragma once
 
 #include "bench/options.h"

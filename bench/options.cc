@@ -226,13 +226,28 @@ std::string check_settings(const Options& options) {
   return "";
 }
 
-// Returns an error if an option of |names| was given although |test| is not measured, or "".
-std::string check_only_for(const CLI::App& app, const Options& options, const char* test,
+// Returns an error if an option of |names| was given although none of |tests| is measured, or "".
+std::string check_only_for(const CLI::App& app, const Options& options, const Words& tests,
                            const Words& names) {
   const bool any = std::any_of(names.begin(), names.end(),
                                [&](const std::string& name) { return app.count(name) > 0; });
-  return any && !options.asks_for(test) ? fmt::format("{} are for {}", fmt::join(names, ", "), test)
-                                        : "";
+  const bool is_asked = std::any_of(tests.begin(), tests.end(), [&](const std::string& test) {
+    return options.asks_for(test.c_str());
+  });
+  if (!any || is_asked) return "";
+  return fmt::format("{} {} for {}", fmt::join(names, ", "), names.size() > 1 ? "are" : "is",
+                     fmt::join(tests, " and "));
+}
+
+std::string check_pipeline(const Options& options) {
+  if (!options.asks_for("pipeline")) {
+    return is_one_of("none", options.queue.computes) ? "--compute none is for pipeline" : "";
+  }
+  if (options.queue.computes.size() > 1) return "pipeline takes one --compute";
+  const std::vector<int>& counts = options.pipeline.micro_batches;
+  return counts.size() == 2 && counts[0] < counts[1]
+             ? ""
+             : "--micro-batches takes two numbers, the smaller one first";
 }
 
 std::string check_queue(const CLI::App& app, const Options& options) {
@@ -418,8 +433,9 @@ void declare_queue(CLI::App* app, QueueOptions* queue, ShareOptions* share) {
   Group group(app, "Test queue");
   group.add_list("--pattern", "P,...", queue->patterns, "stream, 1f1b, or share (stream,1f1b)")
       ->transform(one_of("pattern", {"stream", "1f1b", "share"}));
-  group.add_list("--compute", "C,...", queue->computes, "timer, burn (timer)")
-      ->transform(one_of("computation", {"timer", "burn"}));
+  group
+      .add_list("--compute", "C,...", queue->computes, "timer, burn, or for pipeline none (timer)")
+      ->transform(one_of("computation", {"timer", "burn", "none"}));
   group.add_list("--warmups", "N,...", queue->warmups, "items ahead in 1f1b (3,4)")
       ->check(CLI::Range(1, 64));
   group
@@ -428,6 +444,17 @@ void declare_queue(CLI::App* app, QueueOptions* queue, ShareOptions* share) {
       ->check(CLI::Range(0.01, 100.0));
   group.add_list("--weights", "W,...", share->weights, "of the queues of share (3,1)")
       ->check(CLI::Range(1, 1000));
+}
+
+void declare_pipeline(CLI::App* app, PipelineOptions* pipeline) {
+  Group group(app, "Test pipeline");
+  group.add_list("--schedules", "S,...", pipeline->schedules,
+                 "by name, see `hetcomm_info --help`\n"
+                 "(1f1b,eager-1f1b,h-1f1b,zb-h1)");
+  group.add("--stage-ms", "T", pipeline->stage_ms, "computation of a rank for a micro-batch (20)")
+      ->check(CLI::Range(0.001, 60000.0));
+  group.add_list("--micro-batches", "N,M", pipeline->micro_batches, "of the two runs (64,192)")
+      ->check(CLI::Range(1, 1 << 20));
 }
 
 void declare_reshard(CLI::App* app, ReshardOptions* reshard) {
@@ -545,12 +572,18 @@ std::string check_all(const CLI::App& app, const std::string& memory, Options* o
   if (wrong.empty()) wrong = check_places(*options);
   if (wrong.empty()) wrong = check_settings(*options);
   if (wrong.empty()) {
-    wrong = check_only_for(app, *options, "queue",
-                           {"--pattern", "--compute", "--warmups", "--ratios", "--weights"});
+    wrong = check_only_for(app, *options, {"queue"},
+                           {"--pattern", "--warmups", "--ratios", "--weights"});
   }
+  if (wrong.empty()) wrong = check_only_for(app, *options, {"queue", "pipeline"}, {"--compute"});
+  if (wrong.empty()) {
+    wrong = check_only_for(app, *options, {"pipeline"},
+                           {"--schedules", "--stage-ms", "--micro-batches"});
+  }
+  if (wrong.empty()) wrong = check_pipeline(*options);
   if (wrong.empty()) wrong = check_queue(app, *options);
   if (wrong.empty()) {
-    wrong = check_only_for(app, *options, "reshard",
+    wrong = check_only_for(app, *options, {"reshard"},
                            {"--cases", "--strategies", "--slice", "--simulate"});
   }
   return wrong.empty() ? check_job_tests(*options) : wrong;
@@ -576,6 +609,7 @@ Parsed parse_options(int argc, char** argv, Options* options) {
   declare_subject(&app, &options->subject, &memory, &bind);
   declare_settings(&app, &options->settings);
   declare_queue(&app, &options->queue, &options->share);
+  declare_pipeline(&app, &options->pipeline);
   declare_reshard(&app, &options->reshard);
   declare_places(&app, options);
   declare_output(&app, &options->output);

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/pipeline.h"
 #include "bench/python.h"
 #include "bench/queue.h"
 #include "bench/queue_share.h"
@@ -71,6 +72,7 @@ struct Options {
   SettingOptions settings;
   QueueOptions queue;
   ShareOptions share;
+  PipelineOptions pipeline;
   ReshardOptions reshard;
   MeetingOptions meeting;
   PeerOptions peers;          // for --compare

@@ -17,7 +17,7 @@ constexpr const char* kTests[] = {
 constexpr const char* kPointer = "pointer_latency";
 constexpr const char* kCollectiveTests[] = {"allreduce", "reduce_scatter", "allgather", "alltoall",
                                             "broadcast", "reduce",         "barrier"};
-constexpr const char* kJobTests[] = {"links", "affinity", "queue", "reshard"};
+constexpr const char* kJobTests[] = {"links", "affinity", "queue", "pipeline", "reshard"};
 
 constexpr uint64_t kKi = 1024;
 constexpr uint64_t kMi = 1024 * kKi;

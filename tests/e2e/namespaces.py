@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import sys
 import time
 
 
@@ -38,6 +39,22 @@ def wait_until_up(name, device):
             return
         assert time.monotonic() < deadline, f"{name}: {device} does not come up"
         time.sleep(0.05)
+
+
+class Wire:
+    """A wire in namespace |name| between its interfaces |ends| that delays frames by |delay_ms|."""
+
+    def __init__(self, name, ends, delay_ms):
+        program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "slow_wire.py")
+        # pylint: disable-next=consider-using-with
+        self.process = subprocess.Popen(["ip", "netns", "exec", name, sys.executable, program, *ends, str(delay_ms)],
+                                        stdout=subprocess.PIPE, text=True)
+        assert self.process.stdout.readline().strip() == "ready"
+
+    def cut(self):
+        self.process.kill()
+        self.process.wait()
+        self.process.stdout.close()
 
 
 def run_ranks(hosts, address, command, settings, limit_s, cores=None):

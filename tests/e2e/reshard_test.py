@@ -23,7 +23,7 @@ import sys
 import tempfile
 import time
 
-from namespaces import run_ranks, sh, wait_until_up
+from namespaces import Wire, run_ranks, sh, wait_until_up
 
 SKIPPED = 77
 SIDE = 4
@@ -43,7 +43,7 @@ class Clusters:
         self.hosts = [f"{tag}-h{i}" for i in range(2 * SIDE)]
         self.switches = [f"{tag}-s{i}" for i in range(2)]
         self.wire = f"{tag}-w"
-        self.wire_process = None
+        self.delay = None
 
     @staticmethod
     def limit(namespace, device, mbit):
@@ -87,21 +87,15 @@ class Clusters:
                 sh("ip", "-n", switch, "link", "add", "trunk", "type", "veth", "peer", "name", end,
                    "netns", self.wire)
                 sh("ip", "-n", self.wire, "link", "set", end, "up")
-            program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "slow_wire.py")
-            self.wire_process = subprocess.Popen(
-                ["ip", "netns", "exec", self.wire, sys.executable, program, "end0", "end1", str(self.delay_ms)],
-                stdout=subprocess.PIPE, text=True)
-            assert self.wire_process.stdout.readline().strip() == "ready"
+            self.delay = Wire(self.wire, ("end0", "end1"), self.delay_ms)
         for switch in self.switches:
             sh("ip", "-n", switch, "link", "set", "trunk", "master", "br0")
             sh("ip", "-n", switch, "link", "set", "trunk", "up")
             self.limit(switch, "trunk", self.trunk_mbit)
 
     def __exit__(self, *_):
-        if self.wire_process is not None:
-            self.wire_process.kill()
-            self.wire_process.wait()
-            self.wire_process.stdout.close()
+        if self.delay is not None:
+            self.delay.cut()
         for name in self.hosts + self.switches + ([self.wire] if self.delay_ms else []):
             subprocess.run(["ip", "netns", "del", name], check=False, stderr=subprocess.DEVNULL)
 

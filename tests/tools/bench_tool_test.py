@@ -351,6 +351,38 @@ class Formats(Runs):
         self.assertEqual({row["bytes"] for row in rows}, {0, 1})
 
 
+class Pipelines(Runs):
+    def run_pipeline(self, *words):
+        text = self.run_ok("pipeline", "--micro-batches", "6,12", "--rounds", "2", "--format", "json", *words)
+        return {row["schedule"]: row for row in json.loads(text)}
+
+    def test_every_schedule_is_measured_beside_its_forecast(self):
+        names = ["gpipe", "1f1b", "eager-1f1b", "virtual-1f1b", "h-1f1b", "looped-bfs", "interleaved-1f1b",
+                 "interleaved-zb", "zb-h1", "zb-h2", "zb-v", "dualpipe-v", "four-phase", "forward-only"]
+        rows = self.run_pipeline("--schedules", ",".join(names), "--stage-ms", "1")
+        self.assertEqual(list(rows), names)
+        for name, row in rows.items():
+            with self.subTest(name):
+                self.assertEqual((row["ranks"], len(row["times_us"])), (2, 2))
+                # Each rank computes so long for a micro-batch; forward-only leaves the gradients out.
+                least = 0.3 if name == "forward-only" else 0.95
+                self.assertGreater(row["measured_us"], least * row["stage_us"])
+                self.assertGreater(row["forecast_us"], least * row["stage_us"])
+                self.assertGreater(row["latency_us"], 0)
+                self.assertGreaterEqual(row["in_flight"], 1)
+
+    def test_without_computation_an_action_is_measured(self):
+        rows = self.run_pipeline("--schedules", "1f1b", "--compute", "none", "--ranks", "3")
+        self.assertEqual(rows["1f1b"]["ranks"], 3)
+        self.assertEqual(rows["1f1b"]["forecast_us"], 0)
+
+    def test_items_in_flight_are_as_asked(self):
+        rows = self.run_pipeline("--schedules", "1f1b", "--stage-ms", "0.5", "--window", "5", "-b", "64K")
+        self.assertEqual((rows["1f1b"]["in_flight"], rows["1f1b"]["item_bytes"]), (5, 65536))
+        self.assertIn("forecast", self.run_ok("pipeline", "--micro-batches", "2,4", "--rounds", "1", "--stage-ms",
+                                              "0.1"))
+
+
 class Simulation(Runs):
     def test_auto_is_close_to_the_best_plan_that_it_may_choose(self):
         """The simulation of flows knows nothing of the forecasts by which auto chooses."""
@@ -511,6 +543,13 @@ class Usage(unittest.TestCase):
             ("queue", "--pattern", "stream", "--weights", "3,1"): "--weights",
             ("queue", "--ratios", "0.5,1000"): "--ratios",
             ("latency", "--cases", "1x1:1x1"): "are for reshard",
+            ("latency", "--schedules", "1f1b"): "are for pipeline",
+            ("pipeline", "--ratios", "2"): "are for queue",
+            ("pipeline", "--compute", "timer,burn"): "one --compute",
+            ("queue", "--compute", "none"): "--compute none is for pipeline",
+            ("pipeline", "--micro-batches", "9,9"): "--micro-batches",
+            ("pipeline", "--micro-batches", "9"): "--micro-batches",
+            ("pipeline", "--compare", "mpi"): "measures hetcomm alone",
             ("reshard", "--cases", "1x1:1x1,4x"): "4x",
             ("reshard", "--strategies", "direct,leadr"): "did you mean 'leader'",
             ("latency", "here", "there"): "there",
@@ -553,7 +592,7 @@ class Usage(unittest.TestCase):
                        "--window", "--ranks", "--transport", "--nic", "--memory", "--chunk", "--depth",
                        "--staging-memory", "--rails", "--algorithm", "--interleave", "--progress", "--stream", "--bind",
                        "--check", "--listen", "-p,--port", "--compare", "--rounds", "--peers", "--peer", "--pattern",
-                       "--compute", "--warmups", "--ratios", "--weights", "--cases", "--strategies", "--slice",
+                       "--compute", "--warmups", "--ratios", "--weights", "--schedules", "--stage-ms", "--micro-batches", "--cases", "--strategies", "--slice",
                        "--simulate", "--format", "-o,--output", "--plot", "--timeout", "-h,--help", "-V,--version"):
             self.assertIn(f"\n  {option} ", text)
         self.assertIn("hetcomm_bench", bench("--version").stdout)

@@ -1,0 +1,449 @@
+#include "bench/pipeline.h"
+
+#include <algorithm>
+#include <hetcomm_plan/schedule.h>
+#include <memory>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <hetcomm/pipeline.h>
+
+#include "bench/compute.h"
+#include "src/present/statistics.h"
+
+namespace bench {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// The forward step takes a third of a stage's computation; half of the rest is the weights'.
+constexpr double kThird = 1.0 / 3;
+constexpr int kProbes = 9;
+
+void require_pipeline(hetcomm_status_t status, const char* what) {
+  if (status != HETCOMM_OK) {
+    tools::fail(fmt::format("{}: {}: {}", what, hetcomm_status_name(status),
+                            hetcomm_pipeline_last_error()));
+  }
+}
+
+// Returns the larger of all ranks' values, on all ranks.
+double largest(hetcomm_communicator_t* communicator, double own) {
+  double result = 0;
+  hetcomm_request_t* request = nullptr;
+  tools::require(hetcomm_allreduce(communicator, hetcomm_buffer_host(&own, sizeof(own)),
+                                   hetcomm_buffer_host(&result, sizeof(result)), HETCOMM_FLOAT64,
+                                   HETCOMM_REDUCE_MAX, nullptr, &request),
+                 "comparing times");
+  tools::wait(request);
+  return result;
+}
+
+void transfer(hetcomm_communicator_t* communicator, int peer, bool sends,
+              std::vector<std::byte>& data) {
+  hetcomm_request_t* request = nullptr;
+  const hetcomm_buffer_t buffer = hetcomm_buffer_host(data.data(), data.size());
+  tools::require(
+      sends ? hetcomm_send(communicator, peer, 0, buffer, nullptr, &request)
+            : hetcomm_recv(communicator, peer, 0, HETCOMM_EXACT_TAG, buffer, nullptr, &request),
+      "measuring a link");
+  tools::wait(request);
+}
+
+struct LinkTime {
+  double busy_us = 0;
+  double latency_us = 0;
+};
+
+// Measures the links between neighbours, one after the other. All ranks get all times.
+std::vector<LinkTime> measure_links(hetcomm_communicator_t* communicator, int rank, int ranks,
+                                    uint64_t bytes) {
+  const auto one_way = [&](int peer, bool first, uint64_t size) {
+    std::vector<std::byte> data(size);
+    std::vector<double> times;
+    for (int i = 0; i < kProbes; ++i) {
+      const double start = now_us();
+      transfer(communicator, peer, first, data);
+      transfer(communicator, peer, !first, data);
+      times.push_back((now_us() - start) / 2);
+    }
+    return hetcomm::present::median(times);
+  };
+  std::vector<LinkTime> links;
+  for (int from = 0; from + 1 < ranks; ++from) {
+    LinkTime link;
+    if (rank == from || rank == from + 1) {
+      const int peer = rank == from ? from + 1 : from;
+      (void)one_way(peer, rank == from, bytes);
+      link.latency_us = one_way(peer, rank == from, 8);
+      link.busy_us = std::max(one_way(peer, rank == from, bytes) - link.latency_us, 0.0);
+    }
+    link.latency_us = largest(communicator, link.latency_us);
+    link.busy_us = largest(communicator, link.busy_us);
+    links.push_back(link);
+  }
+  return links;
+}
+
+// One schedule with one number of micro-batches: what it needs, and its forecasts.
+struct Draft {
+  std::vector<uint32_t> rank_of;
+  std::vector<uint32_t> in_flight;
+  size_t actions = 0;  // of the rank with the most
+  double total_us = 0;
+};
+
+uint64_t ns_of(double us) { return static_cast<uint64_t>(us * 1e3); }
+
+Json steps_of(double stage_us) {
+  Json stage;
+  stage["forward_ns"] = ns_of(stage_us * kThird);
+  stage["backward_ns"] = ns_of(stage_us * 2 * kThird);
+  return Json::array({stage});
+}
+
+Json boundaries_of(const std::vector<LinkTime>& links) {
+  Json list = Json::array();
+  for (const LinkTime& each : links) {
+    list.push_back({{"busy_ns", ns_of(each.busy_us)}, {"latency_ns", ns_of(each.latency_us)}});
+  }
+  return list;
+}
+
+// The links between the stages of |rank_of|, by those between neighbouring ranks. Between ranks
+// that are no neighbours the slowest one counts.
+std::vector<LinkTime> by_stage(const std::vector<uint32_t>& rank_of,
+                               const std::vector<LinkTime>& links) {
+  std::vector<LinkTime> all;
+  for (size_t stage = 0; stage + 1 < rank_of.size(); ++stage) {
+    const uint32_t one = std::min(rank_of[stage], rank_of[stage + 1]);
+    const uint32_t other = std::max(rank_of[stage], rank_of[stage + 1]);
+    LinkTime slowest;
+    for (uint32_t at = one; at < other; ++at) {
+      if (links[at].busy_us + links[at].latency_us > slowest.busy_us + slowest.latency_us) {
+        slowest = links[at];
+      }
+    }
+    all.push_back(slowest);
+  }
+  return all;
+}
+
+// A schedule, and what the simulator needs to know of the job.
+struct Case {
+  std::string schedule;
+  int ranks = 0;
+  int micro_batches = 0;
+  double stage_us = 0;          // computation of one stage for a micro-batch
+  std::vector<LinkTime> links;  // by stage before; empty: they take no time
+};
+
+// The parameter of Virtual-1F1B: every boundary is slow.
+Json slow_boundaries(int ranks) {
+  Json slow = Json::array();
+  for (int i = 0; i + 1 < ranks; ++i) slow.push_back(i);
+  return slow;
+}
+
+Json ask(const Json& question, const std::string& schedule) {
+  const std::string text = question.dump();
+  size_t size = 0;
+  std::string answer;
+  const auto call = [&] {
+    const hetcomm_status_t status = hetcomm_draft_schedule(text.c_str(), HETCOMM_PLAN_JSON,
+                                                           answer.size(), answer.data(), &size);
+    if (status != HETCOMM_OK) {
+      tools::fail(fmt::format("{}: {}", schedule, hetcomm_plan_last_error()));
+    }
+  };
+  call();
+  answer.resize(size);
+  call();
+  answer.pop_back();
+  return Json::parse(answer);
+}
+
+Draft draft(const Case& of, const std::vector<uint32_t>& in_flight = {}) {
+  Json question;
+  question["format"] = "hetcomm schedule question";
+  question["version"] = 1;
+  question["schedule"] = {
+      {"name", of.schedule}, {"ranks", of.ranks}, {"micro_batches", of.micro_batches}};
+  if (of.schedule == "virtual-1f1b") {
+    question["schedule"]["slow_boundaries"] = slow_boundaries(of.ranks);
+  }
+  question["times"] = {{"stages", steps_of(of.stage_us)}};
+  if (!of.links.empty()) question["times"]["forward"] = boundaries_of(of.links);
+  if (!in_flight.empty()) question["in_flight"] = in_flight;
+  const Json answer = ask(question, of.schedule);
+  Draft draft{
+      .rank_of = answer["schedule"]["rank_of"].get<std::vector<uint32_t>>(),
+      .in_flight = answer["in_flight"].get<std::vector<uint32_t>>(),
+      .total_us = static_cast<double>(answer["forecast"]["total_ns"].get<uint64_t>()) / 1e3};
+  for (const Json& actions : answer["schedule"]["actions"]) {
+    draft.actions = std::max(draft.actions, actions.size());
+  }
+  return draft;
+}
+
+std::string plan_of(const Case& of, const Draft& draft, const std::vector<uint32_t>& in_flight,
+                    uint64_t bytes) {
+  const auto stages = static_cast<uint32_t>(draft.rank_of.size());
+  Json plan;
+  plan["format"] = "hetcomm pipeline plan";
+  plan["version"] = 1;
+  plan["cluster"] = {{"hash", "bench"}};
+  plan["model"] = {{"hash", "bench"}, {"items", stages}};
+  plan["training"] = {{"global_batch", of.micro_batches},
+                      {"sequence", 1},
+                      {"precision", "float32"},
+                      {"optimizer", "none"}};
+  plan["ranks"] = Json::array();
+  for (int i = 0; i < of.ranks; ++i) plan["ranks"].push_back({{"host", "any"}, {"device", 0}});
+  Json pipeline = {{"micro_batches", of.micro_batches}, {"micro_batch_size", 1}};
+  std::vector<uint32_t> chunks(static_cast<size_t>(of.ranks));
+  for (uint32_t stage = 0; stage < stages; ++stage) {
+    pipeline["stages"].push_back({{"items", {stage, stage + 1}},
+                                  {"chunk", chunks[draft.rank_of[stage]]++},
+                                  {"ranks", {draft.rank_of[stage]}}});
+    if (stage == 0) continue;
+    const Json tensor = {
+        {"name", "activations"}, {"type", "uint8"}, {"shape", {bytes}}, {"cut", Json::object()}};
+    pipeline["boundaries"].push_back({{"from", stage - 1},
+                                      {"to", stage},
+                                      {"tensors", {tensor}},
+                                      {"in_flight", in_flight[stage - 1]}});
+  }
+  if (stages == 1) pipeline["boundaries"] = Json::array();
+  pipeline["schedule"]["name"] = of.schedule;
+  Json& parameters = pipeline["schedule"]["parameters"] = Json::object();
+  if (of.schedule == "virtual-1f1b") parameters["slow_boundaries"] = slow_boundaries(of.ranks);
+  if (of.schedule == "h-1f1b") {
+    parameters["stage_ns"] = std::vector<uint64_t>(stages, ns_of(of.stage_us));
+    parameters["boundaries"] = boundaries_of(of.links);
+  }
+  plan["pipelines"] = Json::array({pipeline});
+  plan["gradients"] = {{"weight", "samples"}};
+  return plan.dump();
+}
+
+// A stage that computes nothing and takes its time.
+struct Stage {
+  Compute* compute = nullptr;
+  double share = 1;  // of the computation of a rank
+  static hetcomm_status_t third(void* self, const hetcomm_pipeline_action_t*) {
+    static_cast<Stage*>(self)->run(kThird);
+    return HETCOMM_OK;
+  }
+  static hetcomm_status_t two_thirds(void* self, const hetcomm_pipeline_action_t*) {
+    static_cast<Stage*>(self)->run(2 * kThird);
+    return HETCOMM_OK;
+  }
+  void run(double part) const { compute->run(part * share); }
+};
+
+// A pipeline of one schedule and one number of micro-batches.
+class Pipeline {
+ public:
+  Pipeline(hetcomm_communicator_t* communicator, const std::string& plan, size_t chunks,
+           Compute& compute)
+      : communicator_(communicator), stage_{&compute, 1 / static_cast<double>(chunks)} {
+    hetcomm_pipeline_chunk_t chunk{};
+    chunk.struct_size = sizeof(chunk);
+    for (auto* each : {&chunk.forward, &chunk.input_grad, &chunk.weight_grad, &chunk.recompute}) {
+      *each = {&Stage::third, &stage_};
+    }
+    chunk.backward = {&Stage::two_thirds, &stage_};
+    const std::vector<hetcomm_pipeline_chunk_t> all(chunks, chunk);
+    require_pipeline(hetcomm_pipeline_create(communicator, plan.c_str(), all.data(), all.size(),
+                                             nullptr, &handle_),
+                     "creating a pipeline");
+  }
+  ~Pipeline() { require_pipeline(hetcomm_pipeline_destroy(handle_), "destroying a pipeline"); }
+  Pipeline(const Pipeline&) = delete;
+  Pipeline& operator=(const Pipeline&) = delete;
+
+  // Returns the time of a run in microseconds, until the last rank is done.
+  double run() {
+    tools::require(hetcomm_communicator_barrier(communicator_, HETCOMM_TIMEOUT_INFINITE),
+                   "meeting");
+    const double start = now_us();
+    require_pipeline(hetcomm_pipeline_run(handle_, nullptr), "running a pipeline");
+    return largest(communicator_, now_us() - start);
+  }
+
+ private:
+  hetcomm_communicator_t* const communicator_;
+  Stage stage_;
+  hetcomm_pipeline_t* handle_ = nullptr;
+};
+
+// One schedule with both numbers of micro-batches.
+struct Measured {
+  PipelineRow row;
+  std::vector<std::unique_ptr<Pipeline>> pipelines;
+  size_t more_actions = 0;  // of the longer run
+};
+
+// The schedules of a job share this.
+struct Job {
+  hetcomm_communicator_t* communicator = nullptr;
+  int ranks = 0;
+  const PipelineOptions& options;
+  double rank_us = 0;           // computation of a rank for a micro-batch
+  std::vector<LinkTime> links;  // by the rank before
+};
+
+// Returns the difference between the longer run and the shorter one for each micro-batch of it.
+double slope(const PipelineOptions& options, double fewer, double more) {
+  return (more - fewer) / (options.micro_batches[1] - options.micro_batches[0]);
+}
+
+Measured prepare(const Job& job, const std::string& schedule, Compute& compute) {
+  const PipelineOptions& options = job.options;
+  Measured measured;
+  PipelineRow& row = measured.row;
+  row.schedule = schedule;
+  row.ranks = job.ranks;
+  row.compute = options.compute;
+  row.item_bytes = options.item_bytes;
+  row.micro_batches = options.micro_batches;
+  row.stage_us = job.rank_us;
+  double forecast_us[2];
+  double undelayed_us[2];
+  size_t actions[2];
+  for (size_t i = 0; i < 2; ++i) {
+    Case of{.schedule = schedule, .ranks = job.ranks, .micro_batches = options.micro_batches[i]};
+    of.stage_us = 1;
+    const std::vector<uint32_t> rank_of = draft(of).rank_of;
+    const size_t chunks = rank_of.size() / static_cast<size_t>(job.ranks);
+    // Without computation the simulator still needs a time.
+    of.stage_us = std::max(job.rank_us, 1.0) / static_cast<double>(chunks);
+    Case undelayed = of;
+    // H-1F1B orders its steps by the links; the same steps without delay are those of Eager-1F1B.
+    if (schedule == "h-1f1b") undelayed.schedule = "eager-1f1b";
+    undelayed_us[i] = draft(undelayed).total_us;
+    of.links = by_stage(rank_of, job.links);
+    for (const LinkTime& each : of.links) {
+      row.busy_us = std::max(row.busy_us, each.busy_us);
+      row.latency_us = std::max(row.latency_us, each.latency_us);
+    }
+    const Draft known = draft(of);
+    std::vector<uint32_t> in_flight = known.in_flight;
+    for (uint32_t& each : in_flight) {
+      each = options.in_flight > 0 ? options.in_flight : each + 1;
+      row.in_flight = std::max(row.in_flight, each);
+    }
+    forecast_us[i] = draft(of, in_flight).total_us;
+    actions[i] = known.actions;
+    measured.pipelines.push_back(std::make_unique<Pipeline>(
+        job.communicator, plan_of(of, known, in_flight, options.item_bytes), chunks, compute));
+  }
+  measured.more_actions = actions[1] - actions[0];
+  if (options.compute != "none") {
+    row.forecast_us = slope(options, forecast_us[0], forecast_us[1]);
+    row.undelayed_us = slope(options, undelayed_us[0], undelayed_us[1]);
+  }
+  return measured;
+}
+
+void run_round(Measured& measured, const PipelineOptions& options) {
+  const double fewer_us = measured.pipelines[0]->run();
+  const double more_us = measured.pipelines[1]->run();
+  PipelineRow& row = measured.row;
+  row.times_us.push_back(slope(options, fewer_us, more_us));
+  row.measured_us = hetcomm::present::median(row.times_us);
+  if (options.compute != "none") return;
+  row.overhead_us = row.measured_us * (options.micro_batches[1] - options.micro_batches[0]) /
+                    static_cast<double>(measured.more_actions);
+}
+
+std::vector<PipelineRow> measure_all(const Job& job, Compute& compute,
+                                     const std::function<void(const std::string&)>& progress) {
+  const PipelineOptions& options = job.options;
+  std::vector<Measured> all;
+  for (const std::string& name : options.schedules) all.push_back(prepare(job, name, compute));
+  for (int round = 0; round < options.rounds; ++round) {
+    for (Measured& each : all) {
+      progress(fmt::format("{}, round {} of {}", each.row.schedule, round + 1, options.rounds));
+      run_round(each, options);
+    }
+  }
+  std::vector<PipelineRow> rows;
+  for (const Measured& each : all) rows.push_back(each.row);
+  tools::require(hetcomm_communicator_barrier(job.communicator, HETCOMM_TIMEOUT_INFINITE),
+                 "leaving together");
+  return rows;
+}
+
+}  // namespace
+
+std::vector<PipelineRow> measure_pipeline(tools::Launcher launcher, const Work& work,
+                                          const PipelineOptions& options,
+                                          const std::function<void(const std::string&)>& progress) {
+  Work threaded = work;
+  if (threaded.progress.empty()) threaded.progress = "thread";
+  tools::Session session(launcher, 0, session_options(threaded));
+  hetcomm_communicator_t* const communicator =
+      session.create_communicator("pipeline", work.transport);
+  progress("computation and links alone");
+  const bool computes = options.compute != "none";
+  Compute compute(options.compute == "burn", computes ? options.stage_ms * 1e3 : 0);
+  Job job{.communicator = communicator, .ranks = session.ranks(), .options = options};
+  if (computes) {
+    job.rank_us =
+        largest(communicator, compute.measured_us(kThird) + compute.measured_us(2 * kThird));
+  }
+  job.links = measure_links(communicator, session.rank(), session.ranks(), options.item_bytes);
+  std::vector<PipelineRow> rows = measure_all(job, compute, progress);
+  if (session.rank() != 0) rows.clear();
+  session.destroy_communicator(communicator);
+  return rows;
+}
+
+std::string pipeline_table(const std::vector<PipelineRow>& rows) {
+  std::string text =
+      "# Times in us. stage: computation of a rank for a micro-batch; busy, latency: a "
+      "boundary's\n"
+      "# data on the link, and until it is there; measured, forecast, undelayed: a micro-batch, "
+      "as\n"
+      "# measured, as simulated, and as simulated over links that take no time\n"
+      "schedule           ranks compute      bytes     stage      busy   latency in flight"
+      "  measured  forecast undelayed  overhead\n";
+  for (const PipelineRow& row : rows) {
+    text += fmt::format(
+        "{:<18} {:>5} {:<7} {:>10} {:>9.1f} {:>9.1f} {:>9.1f} {:>9} {:>9.1f} {:>9.1f} "
+        "{:>9.1f} {:>9.2f}\n",
+        row.schedule, row.ranks, row.compute, row.item_bytes, row.stage_us, row.busy_us,
+        row.latency_us, row.in_flight, row.measured_us, row.forecast_us, row.undelayed_us,
+        row.overhead_us);
+  }
+  return text;
+}
+
+std::string pipeline_json(const std::vector<PipelineRow>& rows) {
+  Json list = Json::array();
+  for (const PipelineRow& row : rows) {
+    Json json;
+    json["test"] = "pipeline";
+    json["schedule"] = row.schedule;
+    json["ranks"] = row.ranks;
+    json["compute"] = row.compute;
+    json["item_bytes"] = row.item_bytes;
+    json["micro_batches"] = row.micro_batches;
+    json["stage_us"] = row.stage_us;
+    json["busy_us"] = row.busy_us;
+    json["latency_us"] = row.latency_us;
+    json["in_flight"] = row.in_flight;
+    json["measured_us"] = row.measured_us;
+    json["forecast_us"] = row.forecast_us;
+    json["undelayed_us"] = row.undelayed_us;
+    json["overhead_us"] = row.overhead_us;
+    json["times_us"] = row.times_us;
+    list.push_back(std::move(json));
+  }
+  return list.dump(2) + "\n";
+}
+
+}  // namespace bench

@@ -1,0 +1,55 @@
+// hetcomm_bench pipeline: measures how long a pipeline takes for a micro-batch, by schedule, with
+// computation of a set length, beside what the simulator forecasts.
+//
+// The time of a micro-batch is the slope between a run of few micro-batches and one of many, so
+// that filling and draining the pipeline do not count. Links are measured between neighbours,
+// alone.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "bench/work.h"
+#include "tools/common/session.h"
+
+namespace bench {
+
+struct PipelineOptions {
+  std::vector<std::string> schedules = {"1f1b", "eager-1f1b", "h-1f1b", "zb-h1"};
+  std::string compute = "timer";  // "timer", "burn" or "none"
+  double stage_ms = 20;           // computation of a rank for a micro-batch
+  uint64_t item_bytes = 4096;     // of a boundary, in each direction
+  uint32_t in_flight = 0;         // 0: one more than no step waits for in the simulation
+  std::vector<int> micro_batches = {64, 192};
+  int rounds = 3;
+};
+
+struct PipelineRow {
+  std::string schedule;
+  int ranks = 0;
+  std::string compute;
+  uint64_t item_bytes = 0;
+  std::vector<int> micro_batches;
+  double stage_us = 0;  // computation of a rank for a micro-batch, measured alone
+  double busy_us = 0;   // of the slowest boundary: time on the link, and until arrival
+  double latency_us = 0;
+  uint32_t in_flight = 0;        // the most of any boundary
+  double measured_us = 0;        // a micro-batch, as the median over the rounds
+  double forecast_us = 0;        // as simulated
+  double undelayed_us = 0;       // as simulated over links that take no time
+  double overhead_us = 0;        // without computation: wall time of an action
+  std::vector<double> times_us;  // of a micro-batch, by round
+};
+
+// Runs one rank of a job that |launcher| started. Returns rows on rank 0 and none on the others.
+// |progress| receives lines at rank 0. Ends the process on any failure.
+std::vector<PipelineRow> measure_pipeline(tools::Launcher launcher, const Work& work,
+                                          const PipelineOptions& options,
+                                          const std::function<void(const std::string&)>& progress);
+
+std::string pipeline_table(const std::vector<PipelineRow>& rows);
+std::string pipeline_json(const std::vector<PipelineRow>& rows);
+
+}  // namespace bench

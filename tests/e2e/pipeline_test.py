@@ -1,0 +1,160 @@
+#!/usr/bin/env python3
+"""Pipelines over two hosts whose link has a delay, in network namespaces. Computation is a timer.
+
+Properties, for a delay of 0.45 and 0.9 of a stage's time for a micro-batch:
+  * Virtual-1F1B and Eager-1F1B hide the smaller delay, and H-1F1B both: a micro-batch takes at most 3 % more
+    than over the same link without the delay, measured in turns;
+  * 1F1B does not: it loses at least 0.9 of what the simulator says it does;
+  * what is measured is within 3 % of the forecast.
+A machine that others keep busy stalls timers: further attempts are allowed.
+
+pipeline_test.py BENCH            what the test checks
+pipeline_test.py BENCH --table    the rows, with more delays and schedules, and no verdict
+"""
+
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+
+from namespaces import Namespaces, Wire, run_ranks, sh, wait_until_up
+
+SKIPPED = 77
+ATTEMPTS = 3
+STAGE_MS = 20
+# The timer of a stage and the wire each take a little more than they are told to.
+DELAYS = {0.45: 8.6, 0.9: 17.6}
+SCHEDULES = "1f1b,eager-1f1b,virtual-1f1b,h-1f1b"
+HIDDEN = 1.03
+SHOWN = 0.9
+FORECAST = 0.03
+
+
+class Link(Namespaces):
+    """Two hosts, and a wire between them that delays frames by |delay_ms|."""
+
+    def __init__(self, delay_ms, mbit=0):
+        tag = f"hetcomm-pipeline-{os.getpid()}-{int(delay_ms * 10)}"
+        self.hosts = [f"{tag}-h{i}" for i in range(2)]
+        self.between = f"{tag}-w"
+        self.delay_ms = delay_ms
+        self.mbit = mbit
+        self.wire = None
+        super().__init__([*self.hosts, self.between])
+
+    def make(self):
+        for name in self.names:
+            sh("ip", "netns", "add", name)
+            sh("ip", "-n", name, "link", "set", "lo", "up")
+        ends = ("end0", "end1")
+        for i, (host, end) in enumerate(zip(self.hosts, ends)):
+            sh("ip", "-n", host, "link", "add", "eth0", "type", "veth", "peer", "name", end, "netns", self.between)
+            sh("ip", "-n", host, "address", "add", f"198.18.12.{i + 1}/24", "dev", "eth0")
+            sh("ip", "-n", host, "link", "set", "eth0", "up")
+            sh("ip", "-n", self.between, "link", "set", end, "up")
+            sh("ip", "netns", "exec", host, "sysctl", "-qw", "net.ipv4.tcp_slow_start_after_idle=0")
+            if self.mbit:
+                # A burst above 64 KiB, so that large segments pass whole.
+                sh("tc", "-n", host, "qdisc", "add", "dev", "eth0", "root", "tbf", "rate", f"{self.mbit}mbit",
+                   "burst", "131072", "latency", "300ms")
+        self.wire = Wire(self.between, ends, self.delay_ms)
+        for host in self.hosts:
+            wait_until_up(host, "eth0")
+
+    def __exit__(self, *_):
+        if self.wire is not None:
+            self.wire.cut()
+        super().__exit__()
+
+    def run(self, bench, *words, limit_s=200):
+        """The rows by schedule."""
+        command = [bench, "pipeline", "--format", "json", "--stage-ms", str(STAGE_MS), *words]
+        settings = {"HETCOMM_BOOTSTRAP_TIMEOUT": "20s"}
+        text = run_ranks(self.hosts, "198.18.12.1", command, settings, limit_s)
+        return {row["schedule"]: row for row in json.loads(text)}
+
+
+def measure(bench, delayed, plain, rounds, *words):
+    """Measures both links in turns: rows by schedule of each, with the median of all rounds."""
+    seen = [[], []]
+    for _ in range(rounds):
+        for i, link in enumerate((delayed, plain)):
+            seen[i].append(link.run(bench, "--rounds", "1", *words))
+    for runs in seen:
+        for name, row in runs[-1].items():
+            for key in ("measured_us", "forecast_us", "busy_us", "latency_us", "stage_us"):
+                row[key] = statistics.median(run[name][key] for run in runs)
+    return seen[0][-1], seen[1][-1]
+
+
+def faults_of(part, delayed, plain):
+    found = []
+    for name, row in delayed.items():
+        ratio = row["measured_us"] / plain[name]["measured_us"]
+        hides = name == "h-1f1b" or (part < 0.5 and name in ("eager-1f1b", "virtual-1f1b"))
+        if hides and ratio > HIDDEN:
+            found.append(f"{name} takes {ratio:.3f} of its time without delay")
+        loss = row["measured_us"] - plain[name]["measured_us"]
+        simulated = row["forecast_us"] - plain[name]["forecast_us"]
+        if name == "1f1b" and loss < SHOWN * simulated:
+            found.append(f"{name} loses {loss / 1e3:.1f} ms, and the simulator says {simulated / 1e3:.1f} ms")
+        for link in (row, plain[name]):
+            if abs(link["measured_us"] / link["forecast_us"] - 1) > FORECAST:
+                found.append(f"{name} takes {link['measured_us'] / 1e3:.2f} ms, and the forecast is "
+                             f"{link['forecast_us'] / 1e3:.2f} ms")
+    return found
+
+
+def describe(delayed, plain):
+    return ", ".join(f"{name} {row['measured_us'] / 1e3:.2f} (forecast {row['forecast_us'] / 1e3:.2f}), "
+                     f"without delay {plain[name]['measured_us'] / 1e3:.2f} ms" for name, row in delayed.items())
+
+
+def check(bench, part, delay_ms):
+    with Link(delay_ms) as delayed, Link(0) as plain:
+        faults = []
+        for attempt in range(1, ATTEMPTS + 1):
+            rows = measure(bench, delayed, plain, 3, "--schedules", SCHEDULES, "--micro-batches", "16,64")
+            faults = faults_of(part, *rows)
+            slow = rows[0]["1f1b"]
+            c = (slow["busy_us"] + slow["latency_us"]) / slow["stage_us"]
+            print(f"c = {c:.2f} t, attempt {attempt}: {describe(*rows)}: {'; '.join(faults) or 'good'}", flush=True)
+            if not faults:
+                return
+    sys.exit("\n".join(faults))
+
+
+def print_table(bench):
+    print("c/t    schedule        micro-batch without delay  ratio  forecast  without delay")
+    for delay_ms in (4, 8.6, 13, 17.6, 25, 40):
+        with Link(delay_ms) as delayed, Link(0) as plain:
+            rows = measure(bench, delayed, plain, 3, "--schedules", SCHEDULES + ",gpipe,zb-h1",
+                           "--micro-batches", "64,192")
+            for name, row in rows[0].items():
+                other = rows[1][name]
+                print(f"{(row['busy_us'] + row['latency_us']) / row['stage_us']:.2f}   {name:<14} "
+                      f"{row['measured_us'] / 1e3:9.2f} ms {other['measured_us'] / 1e3:9.2f} ms "
+                      f"{row['measured_us'] / other['measured_us']:6.3f} {row['forecast_us'] / 1e3:6.2f} ms "
+                      f"{other['forecast_us'] / 1e3:9.2f} ms", flush=True)
+
+
+def main():
+    bench = sys.argv[1]
+    if os.geteuid() != 0 or not all(shutil.which(tool) for tool in ("ip", "tc", "sysctl")):
+        print("network namespaces with a delay need root, ip, tc and sysctl")
+        sys.exit(SKIPPED)
+    probe = subprocess.run(["unshare", "--net", "true"], capture_output=True, text=True, check=False)
+    if probe.returncode != 0:
+        print("network namespaces cannot be made here: " + probe.stderr.strip())
+        sys.exit(SKIPPED)
+    if sys.argv[2:] == ["--table"]:
+        print_table(bench)
+        return
+    for part, delay_ms in DELAYS.items():
+        check(bench, part, delay_ms)
+
+
+if __name__ == "__main__":
+    main()
