@@ -22,7 +22,7 @@
  *
  * Threads. hetcomm_pipeline_run() calls the callbacks in the calling thread, one at a time, in the
  * order of the schedule. Data moves while they run if the context has a progress thread
- * (hetcomm/context.h), and otherwise only while a step waits for data or room.
+ * (hetcomm/context.h), and otherwise only between steps, and while a step waits.
  *
  * Failures. If a callback fails, a rank is lost, a time limit passes or the pipeline is cancelled,
  * the run ends on all ranks. On the rank where it failed it ends with the reason's status, on

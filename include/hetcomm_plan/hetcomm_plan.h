@@ -1,5 +1,5 @@
-/* hetcomm_plan: analyses and draws machines, links, layouts, reshard plans and pipeline schedules,
- * without a job.
+/* hetcomm_plan: analyses and draws machines, links, layouts, reshard plans, pipeline schedules and
+ * pipeline plans, without a job.
  *
  * The library reads no file, no clock and no environment, and keeps nothing between two calls: the
  * same input gives the same bytes on every machine. It does not need libhetcomm. It takes as JSON
@@ -30,6 +30,7 @@
 #include <hetcomm_plan/draft.h>
 #include <hetcomm_plan/links.h>
 #include <hetcomm_plan/machine.h>
+#include <hetcomm_plan/pipeline.h>
 #include <hetcomm_plan/schedule.h>
 
 #endif /* HETCOMM_PLAN_HETCOMM_PLAN_H_ */

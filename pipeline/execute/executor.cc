@@ -137,9 +137,9 @@ Status Executor::check_stream() const {
                              program_.rank, wanted));
 }
 
-Status Executor::find_wait_limit(hetcomm_context_t* context) {
+Status Executor::find_wait_limit() {
   const char* text = nullptr;
-  HETCOMM_RETURN_IF_ERROR(of_call(hetcomm_context_variable(context, "HETCOMM_TIMEOUT", &text)));
+  HETCOMM_RETURN_IF_ERROR(of_call(hetcomm_context_variable(context_, "HETCOMM_TIMEOUT", &text)));
   const Result<uint64_t> limit_ns = parse_duration(text);
   if (!limit_ns.ok()) return limit_ns.status();
   wait_limit_ns_ = limit_ns.value();
@@ -151,7 +151,8 @@ Status Executor::open_channels(hetcomm_communicator_t* communicator) {
                      .device = static_cast<int32_t>(plan_.ranks[program_.rank].device),
                      .stream = trainer_.stream};
   HETCOMM_RETURN_IF_ERROR(of_call(hetcomm_communicator_context(communicator, &place.context)));
-  HETCOMM_RETURN_IF_ERROR(find_wait_limit(place.context));
+  context_ = place.context;
+  HETCOMM_RETURN_IF_ERROR(find_wait_limit());
   channels_.reserve(program_.channels.size());
   for (const ProgramChannel& each : program_.channels) {
     Channel& channel = channels_.emplace_back(each, plan_.pipelines[program_.pipeline]);
@@ -223,6 +224,8 @@ Status Executor::perform_steps(size_t first, size_t count) {
 }
 
 Status Executor::check_run() const {
+  // Data moves between steps too if there is no progress thread.
+  HETCOMM_RETURN_IF_ERROR(of_call(hetcomm_context_progress(context_)));
   if (is_cancelled_.load(std::memory_order_relaxed)) return {Code::kCancelled, "it was cancelled"};
   HETCOMM_RETURN_IF_ERROR(of_call(hetcomm_communicator_status(communicator_.get())));
   return limits_.left_ns().status();

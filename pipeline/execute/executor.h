@@ -68,7 +68,7 @@ class Executor {
   Status prepare(hetcomm_communicator_t* communicator, std::string_view plan);
   Status check_callbacks() const;
   Status check_stream() const;
-  Status find_wait_limit(hetcomm_context_t* context);
+  Status find_wait_limit();
   Status open_channels(hetcomm_communicator_t* communicator);
 
   Status perform();
@@ -96,6 +96,7 @@ class Executor {
   PipelinePlan plan_;
   Program program_;
   Trainer trainer_;
+  hetcomm_context_t* context_ = nullptr;
   OwnedCommunicator communicator_;
   std::vector<Channel> channels_;  // as Program::channels
   Call calls_[2];

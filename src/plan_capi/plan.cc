@@ -12,6 +12,9 @@
 
 #include "pipeline/outlook/outlook.h"
 #include "pipeline/outlook/question.h"
+#include "pipeline/plan/check_plan.h"
+#include "pipeline/plan/plan_json.h"
+#include "pipeline/plan/plan_outline.h"
 #include "pipeline/schedule/text.h"
 #include "reshard/draft.h"
 #include "reshard/draft_json.h"
@@ -160,6 +163,41 @@ Result<std::string> draft_schedule(const char* given, int32_t form) {
   }
 }
 
+// Draws the schedule of the only pipeline of |plan|.
+Result<std::string> draw_schedule(const pipeline::PipelinePlan& plan, pipeline::PipelineView view) {
+  if (plan.pipelines.size() > 1) {
+    return Status(Code::kUnsupported, "plan: a picture shows one pipeline, and there are several");
+  }
+  pipeline::ScheduleQuestion question;
+  question.check.in_flight.assign(plan.pipelines.front().stages.size() - 1, 1);
+  for (size_t i = 0; i < view.in_flight.size(); ++i) {
+    const pipeline::PlanBoundary& boundary = plan.pipelines.front().boundaries[i];
+    if (boundary.to == boundary.from + 1) {
+      question.check.in_flight[boundary.from] = view.in_flight[i];
+    }
+  }
+  question.schedule = std::move(view.schedule);
+  question.exposed = std::move(view.exposed);
+  Result<pipeline::Outlook> outlook = pipeline::look_at(std::move(question));
+  if (!outlook.ok()) return outlook.status();
+  return pipeline::to_svg(outlook.value());
+}
+
+Result<std::string> draft_pipeline(const char* given, int32_t form) {
+  HETCOMM_RETURN_IF_ERROR(check_form(form));
+  Result<std::string_view> text = document(given, "plan", pipeline::kMaxPlanBytes);
+  if (!text.ok()) return text.status();
+  Result<pipeline::PipelinePlan> plan = pipeline::parse_plan(text.value());
+  if (!plan.ok()) return plan.status().annotate("plan");
+  Result<std::vector<pipeline::PipelineView>> views = pipeline::check_plan(plan.value());
+  if (!views.ok()) return views.status().annotate("plan");
+  if (form == HETCOMM_PLAN_SVG) {
+    return draw_schedule(plan.value(), std::move(views.value().front()));
+  }
+  return form == HETCOMM_PLAN_TEXT ? pipeline::outline_text(plan.value(), views.value())
+                                   : pipeline::outline_json(plan.value(), views.value());
+}
+
 std::string_view text_or_empty(const char* text) { return text != nullptr ? text : ""; }
 
 Result<std::vector<uint64_t>> rates_of(const char* given,
@@ -248,6 +286,11 @@ hetcomm_status_t hetcomm_draft_reshard(const char* question, int32_t form, size_
 hetcomm_status_t hetcomm_draft_schedule(const char* question, int32_t form, size_t capacity,
                                         char* out_text, size_t* out_size) noexcept {
   return give_text([&] { return draft_schedule(question, form); }, capacity, out_text, out_size);
+}
+
+hetcomm_status_t hetcomm_draft_pipeline(const char* plan, int32_t form, size_t capacity,
+                                        char* out_text, size_t* out_size) noexcept {
+  return give_text([&] { return draft_pipeline(plan, form); }, capacity, out_text, out_size);
 }
 
 hetcomm_status_t hetcomm_draft_draw(const char* plan, int32_t form, size_t capacity, char* out_text,

@@ -46,6 +46,7 @@ std::vector<Function> functions() {
           {"plan", hetcomm_draft_draw, plan},
           {"plan of several hops", hetcomm_draft_draw, hops},
           {"schedule", hetcomm_draft_schedule, kScheduleQuestion},
+          {"pipeline plan", hetcomm_draft_pipeline, kPipelinePlan},
           {"arranged schedule", hetcomm_draft_schedule,
            R"({"format": "hetcomm schedule question", "version": 1, "limits": [2],
              "times": {"stages": [{"forward_ns": 10, "input_grad_ns": 9, "weight_grad_ns": 8}]},

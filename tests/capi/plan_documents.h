@@ -66,6 +66,20 @@ inline constexpr const char* kScheduleQuestion = R"({
   "limits": [50], "reductions": true, "level": "waits", "receives_ahead": 2,
   "send_waits": "before_reuse", "send_buffers": 2})";
 
+inline constexpr const char* kPipelinePlan = R"({
+ "format": "hetcomm pipeline plan", "version": 1,
+ "cluster": {"hash": "c"}, "model": {"hash": "m", "items": 3},
+ "training": {"global_batch": 8, "sequence": 4, "precision": "fp32", "optimizer": "sgd"},
+ "ranks": [{"host": "a", "device": 0}, {"host": "a", "device": 1}, {"host": "b", "device": 0}],
+ "pipelines": [{"micro_batches": 4, "micro_batch_size": 2,
+  "stages": [{"items": [0, 2], "ranks": [0, 1], "degrees": {"tensor": 2}, "live_limit": 2},
+             {"items": [2, 3], "ranks": [2]}],
+  "schedule": {"name": "1f1b"},
+  "boundaries": [{"from": 0, "to": 1, "in_flight": 3, "strategy": "direct", "tensors": [
+   {"name": "x", "type": "float32", "shape": [2, 4], "cut": {"data": 0, "tensor": 1}}]}]}],
+ "shared": [{"item": 0, "holders": [{"stage": 0}, {"stage": 1}]}],
+ "gradients": {"weight": "samples"}})";
+
 using PlanFunction = hetcomm_status_t (*)(const char*, int32_t, size_t, char*, size_t*);
 
 // Calls |function| twice: for the size and for the text. Returns "" after a failure.

@@ -213,6 +213,18 @@ TEST(Plan, AffinityInADocumentIsKeptForItsAddresses) {
 }
 
 // The environment decides nothing.
+TEST(Plan, PipelinePlansTellWhatFollows) {
+  const std::string text = answer(hetcomm_draft_pipeline, kPipelinePlan, HETCOMM_PLAN_TEXT);
+  EXPECT_NE(text.find("pipeline plan "), std::string::npos) << text;
+  EXPECT_NE(text.find("4 micro-batches of 2 samples, 1f1b"), std::string::npos) << text;
+  EXPECT_NE(text.find("0 -> 1  32 bytes, back 32 bytes, 3 in flight, direct"), std::string::npos)
+      << text;
+  const std::string json = answer(hetcomm_draft_pipeline, kPipelinePlan, HETCOMM_PLAN_JSON);
+  EXPECT_NE(json.find("\"0F1\""), std::string::npos) << json;
+  const std::string picture = answer(hetcomm_draft_pipeline, kPipelinePlan, HETCOMM_PLAN_SVG);
+  EXPECT_EQ(picture.substr(0, 4), "<svg");
+}
+
 TEST(Plan, EnvironmentVariablesChangeNoAnswer) {
   const std::string before = answer(hetcomm_draft_reshard, kQuestion, HETCOMM_PLAN_JSON);
   const std::string machine = answer(hetcomm_machine_draw, kMachine, HETCOMM_PLAN_JSON);

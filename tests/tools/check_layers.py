@@ -122,7 +122,7 @@ LAYERS = {
     "src/wall/": [PUBLIC_TYPES, BASE],
     "src/capi/": [EVERYTHING],
     "src/plan_capi/": [PUBLIC_TYPES, PLAN_PUBLIC, BASE, "src/wall/", LINKS, "topology/machine/", "reshard/",
-                       "pipeline/schedule/", "pipeline/outlook/"],
+                       "pipeline/schedule/", "pipeline/outlook/", "pipeline/plan/"],
     "src/pipeline_capi/": [PUBLIC, BASE, "src/wall/", "pipeline/plan/", "pipeline/execute/"],
     "src/mpi/": [PUBLIC],
     # Programs for people. What several of them share lies in tools/common.

@@ -428,6 +428,15 @@ class Schedule(unittest.TestCase):
         self.assertLess(found["forecast"]["total_ns"], known["forecast"]["total_ns"])
         self.assertLessEqual(max(found["peaks"]), 4)
 
+    def test_pipeline_plans_are_checked(self):
+        plans = pathlib.Path(__file__).parent.parent / "unit" / "pipeline" / "plans"
+        told = self.answer("schedule", str(plans / "good" / "two_stages.json"))
+        self.assertIn("pipeline plan", told)
+        self.assertIn("in flight", told)
+        outline = json.loads(self.answer("schedule", str(plans / "good" / "two_pipelines.json"), "--format", "json"))
+        self.assertEqual(len(outline["pipelines"]), 2)
+        self.assertIn("action 4: 0B1 is there twice", self.refusal("schedule", str(plans / "bad" / "action_twice.json")))
+
     def test_unsound_schedules_are_explained(self):
         with tempfile.TemporaryDirectory() as folder:
             csv = pathlib.Path(folder, "schedule.csv")

@@ -188,14 +188,20 @@ const std::vector<std::string>& schedule_formats() {
   return names;
 }
 
+// Returns whether |text| is a pipeline plan. A plan with faults is one if its format says so.
+bool is_plan(const std::string& text) {
+  const Json json = Json::parse(text, nullptr, false);
+  return json.is_object() && json.value("format", Json()) == "hetcomm pipeline plan";
+}
+
 int print_schedule(const ScheduleOrder& order, const std::string& format) {
   try {
     const Json question = question_of(order);
     // A file with a question is passed on as it is, so that faults are told by its own lines.
     const std::string text = question.is_string() ? question.get<std::string>() : question.dump();
-    std::fputs(
-        tools::plan_answer(hetcomm_draft_schedule, text, forms().at(format), kFirstSize).c_str(),
-        stdout);
+    auto* const draft =
+        question.is_string() && is_plan(text) ? hetcomm_draft_pipeline : hetcomm_draft_schedule;
+    std::fputs(tools::plan_answer(draft, text, forms().at(format), kFirstSize).c_str(), stdout);
     return kSuccess;
   } catch (const std::runtime_error& error) {
     std::fprintf(stderr, "hetcomm_info: %s\n", error.what());

@@ -1,0 +1,19 @@
+// What follows from a checked pipeline plan, for people and for programs.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "pipeline/plan/check_plan.h"
+#include "pipeline/plan/plan.h"
+
+namespace hetcomm::pipeline {
+
+// Returns the hash of |plan|, and of each pipeline a table of its stages, with what they hold at a
+// time, and one of its boundaries, with the bytes of a micro-batch. |views|: check_plan().
+std::string outline_text(const PipelinePlan& plan, const std::vector<PipelineView>& views);
+// Returns a JSON document with the hash, the groups of ranks, the actions, the peaks, and the items
+// in flight. ../README.md describes it.
+std::string outline_json(const PipelinePlan& plan, const std::vector<PipelineView>& views);
+
+}  // namespace hetcomm::pipeline
