@@ -300,6 +300,17 @@ TEST(Program, StepsOfAPairHaveSlotsOfTheirOwn) {
   }
 }
 
+TEST(Program, StepsOfAPairHaveBuffersOfTheirOwn) {
+  PipelinePlan plan = plan_of(on_ranks({0, 1}), "", 3);
+  plan.pipelines.front().schedule.actions =
+      read_csv("0F0,0F1,0F2,0B0,0B1,0B2\n1F0,(1B0;1F1)OVERLAP_F_B,(1B1;1F2)OVERLAP_F_B,1B2\n")
+          ->actions;
+  plan.pipelines.front().boundaries.front().in_flight = 1;
+  // Two that the pair reads, and one under way.
+  EXPECT_EQ(program_of_rank(plan, 1).channels[0].buffers, 3u);
+  for (unsigned seed = 0; seed < 10; ++seed) EXPECT_TRUE(Players(plan, seed).play());
+}
+
 TEST(Program, SlotBelongsToOneActivation) {
   for (const std::string& name : schedule_names()) {
     const PipelinePlan plan = named_plan(name, 4, 12);
