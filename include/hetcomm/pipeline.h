@@ -12,29 +12,35 @@
  * Data. For each boundary between stages, and each direction, there is one reshard plan
  * (hetcomm/reshard.h), with credits of its own. So a transfer that is late holds up only the steps
  * that need it, whatever the order of the schedule. Buffers of boundaries belong to the pipeline.
- * The callback of a step gets those that it reads and writes. A stage's inputs stay valid, and keep
- * their contents, until the last step of their micro-batch has ended; gradients of outputs do, too.
- * Outputs and gradients of inputs are valid during the step that writes them.
+ * The callback of a step gets those that it reads and writes. A stage's inputs, and the gradients
+ * of its outputs, stay valid and keep their contents until the last step of their micro-batch has
+ * ended. Outputs, and gradients of inputs, are valid during the step that writes them.
  *
- * Sums. The pipeline moves activations and their gradients. Gradients of weights are the trainer's:
- * it may sum them in the callback |reduce_grad|, by the collective operations of hetcomm or of
- * another library. What a plan says of shared items and of the weight of gradients is for it, too.
+ * Copies. Ranks along a degree that cuts nothing of a tensor hold equal copies of it, also of its
+ * gradient. The pipeline moves one of them and adds up nothing. A tensor-parallel backward step
+ * sums the gradient of such an input over its ranks before it returns. An output that goes to two
+ * later stages is a tensor of each boundary: the callback writes both, and adds up both gradients.
+ *
+ * Sums. Gradients of weights are the trainer's: it may sum them in the callback |reduce_grad|, by
+ * the collective operations of hetcomm or of another library. What a plan says of shared items and
+ * of the weight of gradients is for it, too.
  *
  * Threads. hetcomm_pipeline_run() calls the callbacks in the calling thread, one at a time, in the
  * order of the schedule. Data moves while they run if the context has a progress thread
  * (hetcomm/context.h), and otherwise only between steps, and while a step waits.
  *
  * Failures. If a callback fails, a rank is lost, a time limit passes or the pipeline is cancelled,
- * the run ends on all ranks. On the rank where it failed it ends with the reason's status, on
- * others with PEER_LOST if that is the reason they see, and else with ABORTED. The text names the
- * rank, the step and the reason. A rank that is in a callback notices when the callback has
- * returned. A failure at the very end of a run may come after the run of another rank has
- * succeeded. The pipeline has then ended: later runs fail with the same status. To go on, destroy
- * it and create another one, after a loss of ranks in a rebuilt communicator. The caller's
- * communicator is not affected.
+ * the run ends on all ranks. The rank that failed gets the status of the failure. The others get
+ * PEER_LOST if they saw a rank die, and else ABORTED. The text names the rank that failed, its step
+ * and the reason. A rank that is in a callback notices when the callback has returned. If a rank
+ * fails at the very end, another rank's run may already have returned OK. The pipeline has then
+ * ended: later runs fail with the same status. To go on, destroy it and create another one, after a
+ * loss of ranks in a rebuilt communicator. A run that fails does not affect the caller's
+ * communicator.
  *
- * The functions are those of libhetcomm_pipeline, whose error text hetcomm_pipeline_last_error()
- * gives. While the version is 0.x, a minor version may change them. */
+ * The conventions of hetcomm/hetcomm.h hold. The functions are those of libhetcomm_pipeline, whose
+ * error text hetcomm_pipeline_last_error() gives. While the version is 0.x, a minor version may
+ * change them. */
 #ifndef HETCOMM_PIPELINE_H_
 #define HETCOMM_PIPELINE_H_
 
@@ -56,7 +62,7 @@ HETCOMM_API const char* hetcomm_pipeline_version_string(void) HETCOMM_NOEXCEPT;
  * failed. Borrowed until this thread's next call of this library. [any-thread] */
 HETCOMM_API const char* hetcomm_pipeline_last_error(void) HETCOMM_NOEXCEPT;
 
-/* Kinds of steps. */
+/* Kinds of steps. The numbers between are those of actions that a program does not perform. */
 enum {
   HETCOMM_PIPELINE_FORWARD = 0,
   HETCOMM_PIPELINE_BACKWARD = 1,     /* gradients of inputs and of weights */
@@ -65,7 +71,7 @@ enum {
   HETCOMM_PIPELINE_RECOMPUTE = 4,    /* repeats the forward step; writes no outputs */
   HETCOMM_PIPELINE_REDUCE_GRAD = 13, /* every gradient of the stage's weights has been added */
   HETCOMM_PIPELINE_UNSHARD = 14,     /* gathers the stage's weights */
-  HETCOMM_PIPELINE_RESHARD = 15      /* drops the gathered weights */
+  HETCOMM_PIPELINE_RESHARD = 15      /* drops the gathered weights: FSDP's word */
 };
 
 /* A tensor in a buffer of the pipeline: this rank's share, dense and in C order. */
@@ -89,12 +95,12 @@ typedef struct hetcomm_pipeline_action {
   uint32_t chunk;       /* number of the stage among those of this rank */
   uint32_t stage;       /* number of the stage in the pipeline */
   uint32_t micro_batch; /* 0 for kinds without one */
-  /* A number that no other micro-batch has while this one's activations live, on all chunks of the
-   * rank. It is below the |slots| of hetcomm_pipeline_facts_t. The trainer may keep what a backward
-   * step needs under this number. */
+  /* No other activation of this rank, of any chunk or micro-batch, has this number at the same
+   * time. It is below the |slots| of hetcomm_pipeline_facts_t. The trainer may keep what a backward
+   * step needs under this number, such as a copy of an output. */
   uint32_t slot;
   uint32_t reserved;
-  uint64_t step; /* as in hetcomm_pipeline_run_options_t */
+  uint64_t step; /* of the training, as in hetcomm_pipeline_run_options_t */
   /* Tensors of all boundaries that lead to the stage, in the order of the plan. Read by all kinds
    * with a micro-batch. */
   const hetcomm_pipeline_tensor_t* inputs;
@@ -116,8 +122,9 @@ typedef struct hetcomm_pipeline_action {
   size_t reason_capacity;
 } hetcomm_pipeline_action_t;
 
-/* Performs a step. Returns HETCOMM_OK, or the status with which the run ends. It may call hetcomm,
- * but not run or destroy this pipeline. It must not throw. */
+/* Performs a step. Returns HETCOMM_OK, or the negative status with which the run ends on this rank;
+ * any other value counts as INTERNAL. The texts on all ranks have what it writes to |reason|. It
+ * may call hetcomm, but not run or destroy this pipeline. It must not throw. */
 typedef hetcomm_status_t (*hetcomm_pipeline_function_t)(void* user_data,
                                                         const hetcomm_pipeline_action_t* action);
 
@@ -126,9 +133,9 @@ typedef struct hetcomm_pipeline_callback {
   void* user_data;
 } hetcomm_pipeline_callback_t;
 
-/* The callbacks of a chunk. Those of the steps in the schedule have to be there, but for
- * |reduce_grad|, |unshard| and |reshard|. They and their |user_data| have to live until the
- * pipeline is destroyed. */
+/* The callbacks of a chunk. Every kind of step in the schedule needs its callback, but
+ * |reduce_grad|, |unshard| and |reshard| may be NULL and are then left out. Callbacks and their
+ * |user_data| have to live until the pipeline is destroyed. */
 typedef struct hetcomm_pipeline_chunk {
   /* The caller sets it to sizeof(hetcomm_pipeline_chunk_t) in the first entry. */
   size_t struct_size;
@@ -142,7 +149,8 @@ typedef struct hetcomm_pipeline_chunk {
   hetcomm_pipeline_callback_t reshard;
 } hetcomm_pipeline_chunk_t;
 
-/* Performs two steps that may overlap, in any order or at the same time. */
+/* Performs two steps that may overlap, in any order or at the same time. The schedule dualpipe-v
+ * has such pairs, and actions like "(0F7;7B3)OVERLAP_F_B". */
 typedef hetcomm_status_t (*hetcomm_pipeline_pair_t)(void* user_data,
                                                     const hetcomm_pipeline_action_t* first,
                                                     const hetcomm_pipeline_action_t* second);
@@ -150,8 +158,8 @@ typedef hetcomm_status_t (*hetcomm_pipeline_pair_t)(void* user_data,
 typedef struct hetcomm_pipeline_options {
   /* The caller sets it to sizeof(hetcomm_pipeline_options_t). */
   size_t struct_size;
-  /* Time limit of the creation, but for the split of the communicator, which has HETCOMM_TIMEOUT.
-   * 0: HETCOMM_TIMEOUT. */
+  /* Time limit of the creation. 0: HETCOMM_TIMEOUT. It does not cover the split of the
+   * communicator, to which HETCOMM_TIMEOUT applies. */
   uint64_t timeout_ns;
   /* The callbacks work in this stream: data leaves when the stream has come to the end of the step
    * that made it. The stream belongs to the device of this rank in the plan, and has the flag
@@ -164,10 +172,10 @@ typedef struct hetcomm_pipeline_options {
 } hetcomm_pipeline_options_t;
 
 /* Creates a pipeline. Collective over |communicator|: all ranks call it with the same plan, and the
- * call waits for all. If it fails on one rank it fails on all. |plan| is a JSON document whose
- * ranks are those of |communicator|. |chunks| has an entry for each stage of this rank, in the
- * order of the stages. |options| may be NULL. |communicator| has to live until the pipeline is
- * destroyed.
+ * call waits for all. If it fails on one rank it fails on all. |plan| is the text of a JSON
+ * document, not the name of a file. Its ranks are those of |communicator|. |chunks| has an entry
+ * for each stage of this rank, in the order of the stages. |options| may be NULL. |communicator|
+ * has to live until the pipeline is destroyed.
  *   INVALID_ARGUMENT  |plan| is malformed or not sound, is for another number of ranks, or a
  *                     callback is missing for a step of the schedule. The text names the entry, or
  *                     the rank and the step.
@@ -175,6 +183,8 @@ typedef struct hetcomm_pipeline_options {
  *   ABORTED           Another rank failed; the text has its rank, status and reason.
  *   UNSUPPORTED       |plan| is of another version.
  *   NOT_FOUND         There is no schedule of the name that |plan| gives.
+ *   TIMED_OUT         A rank did not call in time. The collective operations of |communicator| have
+ *                     then failed, too; after other errors of this list it can be used again.
  *   OUT_OF_RANGE      A stage would keep more activations than its limit, or this rank has no such
  *                     device.
  * Other errors are those of hetcomm_communicator_split(), hetcomm_memory_allocate() and
@@ -187,8 +197,8 @@ HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_pipeline_create(
 typedef struct hetcomm_pipeline_run_options {
   /* The caller sets it to sizeof(hetcomm_pipeline_run_options_t). */
   size_t struct_size;
-  /* The number of the training step, the same on all ranks: ranks whose numbers differ end with
-   * MISMATCH. */
+  /* The number of the training step, the same on all ranks: if they differ, the run ends with
+   * MISMATCH on a rank that notices. */
   uint64_t step;
   /* Time limit of the run; a step that runs is not broken off. 0: none, and a rank waits at most
    * HETCOMM_TIMEOUT at a time: for the data of a step, or at the end for the other ranks. */
@@ -197,22 +207,25 @@ typedef struct hetcomm_pipeline_run_options {
 
 /* Performs this rank's steps, and waits until all ranks have performed theirs. Every rank calls it.
  * |options| may be NULL. The status says how the run ended on this rank; see the head of this
- * file. BUSY: a run is under way. [serial] */
+ * file. BUSY: a run is under way. With BUSY, and with INVALID_ARGUMENT for |options|, no run has
+ * begun, and the other ranks wait for this one. [serial] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_pipeline_run(
     hetcomm_pipeline_t* pipeline, const hetcomm_pipeline_run_options_t* options) HETCOMM_NOEXCEPT;
 
-/* Ends the run that is under way, or else the next one, on all ranks. It ends with CANCELLED on
- * this rank, and with ABORTED and |reason|, which may be NULL, on the others. The pipeline has
- * then ended. Does not wait. May be called from a callback. [any-thread] */
+/* Ends the run that is under way on all ranks, or else the next one, such as when the run has just
+ * ended. The run ends with CANCELLED on this rank, and with ABORTED and |reason|, which may be
+ * NULL, on the others. The pipeline has then ended. Does not wait. May be called from a callback.
+ * [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
 hetcomm_pipeline_cancel(hetcomm_pipeline_t* pipeline, const char* reason) HETCOMM_NOEXCEPT;
 
-/* Figures of this rank. Times and bytes are sums over all runs. */
+/* Figures of this rank. Counts and times are sums over all runs, also over those that failed;
+ * bytes, slots and chunks are fixed when the pipeline is created. */
 typedef struct hetcomm_pipeline_facts_t {
   /* The caller sets it to sizeof(hetcomm_pipeline_facts_t). */
   size_t struct_size;
-  uint64_t runs;  /* runs that have ended well */
-  uint64_t steps; /* callbacks that were called */
+  uint64_t runs;      /* runs that have ended well */
+  uint64_t callbacks; /* that were called */
   uint64_t callback_ns;
   uint64_t data_wait_ns; /* waiting for inputs and gradients */
   uint64_t room_wait_ns; /* waiting until an earlier item has left its buffer */
@@ -234,17 +247,18 @@ enum {
 };
 
 /* Writes when each step of this rank's last run began and ended, and how long it waited before, in
- * |format|. Times count from the beginning of the run on this rank. Writes at most |capacity|
- * bytes with the closing NUL to |out_text|, and the size that the whole text needs to |*out_size|.
- * |out_text| may be NULL when |capacity| is 0. NOT_FOUND: there was no run. BUSY: a run is under
- * way. INVALID_ARGUMENT: there is no such format. [any-thread] */
+ * |format|. Times count from the beginning of the run on this rank, so that those of different
+ * ranks are apart by as much as their runs began. A run that failed has the steps until then, and
+ * one that failed before its first step leaves the last trace as it is. NOT_FOUND: there was no
+ * run. BUSY: a run is under way. INVALID_ARGUMENT: there is no such format. [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
 hetcomm_pipeline_trace(hetcomm_pipeline_t* pipeline, int32_t format, size_t capacity,
                        char* out_text, size_t* out_size) HETCOMM_NOEXCEPT;
 
 /* Destroys the pipeline. Work in the stream of the options may still use its buffers: wait for the
- * stream before, also after a run that failed. Later runs of the other ranks of this rank's
- * pipeline end with ABORTED, and those of ranks to which no data leads from it at their time limit.
+ * stream before, also after a run that failed. Later runs of the other ranks fail: on those that
+ * exchange data with this one, and then on their partners, with ABORTED; on others at their time
+ * limit.
  * BUSY: a run is under way; then nothing has changed. NULL is accepted. [exclusive] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
 hetcomm_pipeline_destroy(hetcomm_pipeline_t* pipeline) HETCOMM_NOEXCEPT;

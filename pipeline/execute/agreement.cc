@@ -76,7 +76,7 @@ Status agree(hetcomm_communicator_t* communicator, const Status& own, const Plan
                                 HETCOMM_UINT8, &options, &request));
   if (told.ok()) told = wait(request);
   if (!own.ok()) return own;
-  HETCOMM_RETURN_IF_ERROR(told);
+  if (!told.ok()) return told.annotate("waiting for the pipeline plans of the other ranks");
   return judge(all);
 }
 

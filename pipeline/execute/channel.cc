@@ -96,6 +96,9 @@ Status Channel::make_reshard(const ChannelPlace& place) {
 }
 
 Status Channel::allocate(const ChannelPlace& place) {
+  hetcomm_device_info_t device{};
+  device.struct_size = sizeof(device);
+  HETCOMM_RETURN_IF_ERROR(of_call(hetcomm_device_info(place.context, place.device, &device)));
   buffers_.resize(program_.buffers);
   for (size_t i = 0; i < tensors_.size(); ++i) {
     uint64_t bytes = size_of(static_cast<ElementType>(tensors_[i]->type));
@@ -111,9 +114,6 @@ Status Channel::allocate(const ChannelPlace& place) {
                                                             distance * program_.buffers, &memory)));
     memories_.emplace_back(memory);
     buffer_bytes_ += distance * program_.buffers;
-    hetcomm_device_info_t device{};
-    device.struct_size = sizeof(device);
-    HETCOMM_RETURN_IF_ERROR(of_call(hetcomm_device_info(place.context, place.device, &device)));
     void* address = nullptr;
     if (device.host_accessible != 0) {
       HETCOMM_RETURN_IF_ERROR(of_call(hetcomm_memory_address(memory, &address)));

@@ -153,6 +153,10 @@ Status Executor::open_channels(hetcomm_communicator_t* communicator) {
   HETCOMM_RETURN_IF_ERROR(of_call(hetcomm_communicator_context(communicator, &place.context)));
   context_ = place.context;
   HETCOMM_RETURN_IF_ERROR(find_wait_limit());
+  hetcomm_device_info_t device{};
+  device.struct_size = sizeof(device);
+  const Status known = of_call(hetcomm_device_info(place.context, place.device, &device));
+  if (!known.ok()) return known.annotate(fmt::format("plan: ranks[{}].device", program_.rank));
   channels_.reserve(program_.channels.size());
   for (const ProgramChannel& each : program_.channels) {
     Channel& channel = channels_.emplace_back(each, plan_.pipelines[program_.pipeline]);
@@ -195,10 +199,10 @@ Status Executor::perform() {
       return begun.annotate(fmt::format("posting receives from stage {}", each.program().maker));
     }
   }
-  for (size_t i = 0; i < program_.steps.size();) {
-    const size_t count = program_.steps[i].action.overlaps_next ? 2 : 1;
-    HETCOMM_RETURN_IF_ERROR(perform_steps(i, count));
-    i += count;
+  for (at_ = 0; at_ < program_.steps.size();) {
+    const size_t count = program_.steps[at_].action.overlaps_next ? 2 : 1;
+    HETCOMM_RETURN_IF_ERROR(perform_steps(at_, count));
+    at_ += count;
   }
   return end();
 }
@@ -273,7 +277,7 @@ Status Executor::call(size_t first, size_t count, const StepRecord* records) {
     });
     for (size_t i = 0; i < count; ++i) keep(records[i], start_ns);
     facts_.callback_ns += clock_ns() - start_ns;
-    facts_.steps += count;
+    facts_.callbacks += count;
     return paired.annotate(fmt::format("{} and {}", describe(program_.steps[first].action),
                                        describe(program_.steps[first + 1].action)));
   }
@@ -298,7 +302,7 @@ Status Executor::call_one(const ProgramStep& step, const Call& call) {
   const hetcomm_pipeline_callback_t* const callback =
       callback_of(trainer_.chunks[step.chunk], step.action.kind);
   if (callback == nullptr || callback->function == nullptr) return {};
-  ++facts_.steps;
+  ++facts_.callbacks;
   return status_of_callback([&] { return callback->function(callback->user_data, &call.action); });
 }
 
@@ -423,13 +427,29 @@ Status Executor::meet_all() {
                       ~least[1])};
 }
 
+// Returns what this rank tells its trainer. If another rank has ended the run, its reason comes
+// first.
+Status Executor::told_here(const Status& failure) const {
+  if (failure.code() == Code::kAborted) {
+    const Status why = of_call(hetcomm_communicator_status(communicator_.get()));
+    if (why.code() == Code::kAborted) {
+      return {Code::kAborted, fmt::format("{} (rank {} had come to the {})", why.text(),
+                                          program_.rank, describe_place())};
+    }
+  }
+  return failure.annotate(fmt::format("rank {}", program_.rank));
+}
+
+std::string Executor::describe_place() const {
+  return at_ < program_.steps.size() ? describe(program_.steps[at_].action)
+                                     : std::string("end of its steps");
+}
+
 // Ends the pipeline on all ranks, and waits until no operation uses its buffers.
 Status Executor::fail(const Status& failure) {
   // Without memory for a text the status alone is told.
   const Status told = status_of([&]() -> Status {
-    if (!is_cancelled_.load(std::memory_order_relaxed)) {
-      return failure.annotate(fmt::format("rank {}", program_.rank));
-    }
+    if (!is_cancelled_.load(std::memory_order_relaxed)) return told_here(failure);
     const std::lock_guard<std::mutex> lock(cancel_mutex_);
     return {Code::kCancelled, cancel_reason_};
   });

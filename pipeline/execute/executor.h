@@ -91,6 +91,8 @@ class Executor {
   Status end();
   // Waits until all ranks have come here, and compares their numbers of the training step.
   Status meet_all();
+  Status told_here(const Status& failure) const;
+  std::string describe_place() const;
   Status fail(const Status& failure);
 
   PipelinePlan plan_;
@@ -105,6 +107,7 @@ class Executor {
   uint64_t run_began_ns_ = 0;
   uint64_t wait_limit_ns_ = 0;  // HETCOMM_TIMEOUT
   RunLimits limits_;
+  size_t at_ = 0;  // the step that is performed
   hetcomm_pipeline_facts_t facts_{};
   Status ended_;  // why the pipeline has ended
   std::atomic<bool> is_cancelled_{false};

@@ -30,7 +30,7 @@ std::string to_json(const Program& program, const RunRecord& record) {
                          {"rank", program.rank},
                          {"pipeline", program.pipeline},
                          {"group", program.group},
-                         {"step", record.step},
+                         {"training_step", record.step},
                          {"total_ns", record.total_ns},
                          {"steps", std::move(steps)}};
   return document.dump(1) + "\n";

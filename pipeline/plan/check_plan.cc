@@ -143,8 +143,10 @@ class PlanCheck {
             "stages[{}].degrees differ from those of another stage of the same ranks", i));
       }
       if (stage.chunk != chunks[group]) {
-        return invalid(fmt::format("stages[{}].chunk is {}, and its ranks have {} stages before it",
-                                   i, stage.chunk, chunks[group]));
+        return invalid(
+            fmt::format("stages[{}].chunk is {}, and has to be {}, the number of the stages of its "
+                        "ranks before it",
+                        i, stage.chunk, chunks[group]));
       }
       ++chunks[group];
       group_of.push_back(group);
@@ -226,14 +228,13 @@ class PlanCheck {
     }
     const auto missing = std::find(neighbours.begin(), neighbours.end(), 0u);
     if (missing != neighbours.end()) {
-      return invalid(fmt::format("boundaries: there is none from stage {} to the next",
-                                 missing - neighbours.begin()));
+      return invalid(fmt::format("boundaries: there is none from stage {} to {}",
+                                 missing - neighbours.begin(), missing - neighbours.begin() + 1));
     }
     CheckOptions options;
     options.in_flight = std::move(neighbours);
     Result<CheckResult> checked = check(view.schedule, options);
     if (!checked.ok()) return checked.status().annotate("schedule");
-    view.peaks = std::move(checked->peaks);
     return check_skips(pipeline, options.in_flight, view);
   }
 
@@ -301,27 +302,45 @@ class PlanCheck {
     return {};
   }
 
-  // Compares the activations of each stage that live at a time with the stage's limit.
-  static Status check_live_limits(const PlanPipeline& pipeline, const PipelineView& view) {
+  // Counts the activations that live at a time, and compares those of each stage with its limit.
+  static Status check_live_limits(const PlanPipeline& pipeline, PipelineView& view) {
+    view.peaks.assign(view.schedule.ranks(), 0);
+    view.stage_peaks.assign(pipeline.stages.size(), 0);
     for (uint32_t group = 0; group < view.schedule.ranks(); ++group) {
-      std::vector<uint64_t> live(pipeline.stages.size());
-      std::vector<uint32_t>
-          freed;  // stages, by the steps of a pair, which may run at the same time
-      for (const Action& action : view.schedule.actions[group]) {
-        if (action.kind == ActionKind::kForward) ++live[action.stage];
-        if (gives_weight_grad(action.kind)) freed.push_back(action.stage);
-        if (!action.overlaps_next) {
-          for (const uint32_t stage : freed) --live[stage];
-          freed.clear();
-        }
-        const uint64_t limit = pipeline.stages[action.stage].live_limit;
-        if (limit == 0 || live[action.stage] <= limit) continue;
-        return {Code::kOutOfRange,
-                fmt::format("stages[{}].live_limit is {}, and the schedule keeps more activations",
-                            action.stage, limit)};
-      }
+      count_activations(view.schedule.actions[group], view.stage_peaks, view.peaks[group]);
+    }
+    for (size_t i = 0; i < pipeline.stages.size(); ++i) {
+      const uint64_t limit = pipeline.stages[i].live_limit;
+      if (limit == 0 || view.stage_peaks[i] <= limit) continue;
+      return {Code::kOutOfRange,
+              fmt::format("stages[{}].live_limit is {}, and the schedule keeps {} activations", i,
+                          limit, view.stage_peaks[i])};
     }
     return {};
+  }
+
+  // An activation lives until the gradient of the weights is there. Without backward steps it ends
+  // with its step. Those that the steps of a pair free live until both have ended.
+  static void count_activations(const std::vector<Action>& actions,
+                                std::vector<uint64_t>& stage_peaks, uint64_t& peak) {
+    const bool trains = std::any_of(actions.begin(), actions.end(), [](const Action& each) {
+      return gives_weight_grad(each.kind);
+    });
+    std::vector<uint64_t> live(stage_peaks.size());
+    std::vector<uint32_t> freed;  // stages
+    uint64_t all = 0;
+    for (const Action& action : actions) {
+      const bool is_forward = action.kind == ActionKind::kForward;
+      if (is_forward) {
+        peak = std::max(peak, ++all);
+        stage_peaks[action.stage] = std::max(stage_peaks[action.stage], ++live[action.stage]);
+      }
+      if (trains ? gives_weight_grad(action.kind) : is_forward) freed.push_back(action.stage);
+      if (action.overlaps_next) continue;
+      for (const uint32_t stage : freed) --live[stage];
+      all -= freed.size();
+      freed.clear();
+    }
   }
 
   Status check_shared() const {

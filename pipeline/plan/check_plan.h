@@ -20,7 +20,8 @@ struct PipelineView {
   Schedule schedule;                          // of level 1, without bubbles
   std::vector<uint32_t> exposed;              // H-1F1B: boundaries that no schedule can hide
   std::vector<uint32_t> in_flight;            // by boundary of the plan; at least 1
-  std::vector<int64_t> peaks;                 // activations that live at a time, by group
+  std::vector<uint64_t> peaks;                // activations that live at a time, by group
+  std::vector<uint64_t> stage_peaks;          // and by stage
 };
 
 // Checks |plan|. Returns a view of each of its pipelines. Fails with kInvalidArgument, and a text

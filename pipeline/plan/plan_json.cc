@@ -181,7 +181,8 @@ class PlanReader {
   void read_schedule(Fields fields, PlanSchedule& schedule) {
     fields.allow_only({"name", "parameters", "actions"});
     if (fields.has("name") == fields.has("actions")) {
-      return fields.fail("", "has to have a name, or actions");
+      return fields.fail("", fields.has("name") ? "has a name and actions; one of them belongs here"
+                                                : "has to have a name, or actions");
     }
     if (fields.has("actions")) {
       if (fields.has("parameters")) return fields.fail("parameters", "belong to a name");

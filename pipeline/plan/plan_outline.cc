@@ -1,5 +1,6 @@
 #include "pipeline/plan/plan_outline.h"
 
+#include <algorithm>
 #include <utility>
 
 #include <fmt/format.h>
@@ -56,8 +57,14 @@ std::string pipeline_text(const PlanPipeline& pipeline, const PipelineView& view
     const PlanStage& stage = pipeline.stages[i];
     text += fmt::format("{:>5}  {:<13} {:<12} {:<24} {:>10}\n", i,
                         fmt::format("[{}, {})", stage.items_begin, stage.items_end),
-                        written(stage.ranks), written(stage.degrees),
-                        view.peaks[view.schedule.rank_of[i]]);
+                        written(stage.ranks), written(stage.degrees), view.stage_peaks[i]);
+  }
+  for (size_t group = 0; group < view.groups.size(); ++group) {
+    const auto chunks =
+        std::count(view.schedule.rank_of.begin(), view.schedule.rank_of.end(), group);
+    if (chunks == 1) continue;
+    text += fmt::format("  ranks {} keep {} activations of their {} stages\n",
+                        written(view.groups[group]), view.peaks[group], chunks);
   }
   for (size_t i = 0; i < pipeline.boundaries.size(); ++i) {
     const PlanBoundary& boundary = pipeline.boundaries[i];
@@ -108,6 +115,7 @@ std::string outline_json(const PipelinePlan& plan, const std::vector<PipelineVie
                          {"group_of_stage", view.schedule.rank_of},
                          {"actions", std::move(actions)},
                          {"peaks", view.peaks},
+                         {"stage_peaks", view.stage_peaks},
                          {"in_flight", view.in_flight},
                          {"exposed", view.exposed}});
   }

@@ -47,8 +47,8 @@ DESCRIPTION
   schedule makes, reads, checks and simulates a pipeline schedule. NAME is gpipe, 1f1b, eager-1f1b,
   virtual-1f1b, h-1f1b, four-phase, zb-h1, zb-h2, looped-bfs, interleaved-1f1b, interleaved-zb, zb-v,
   dualpipe-v, forward-only, or arranged: a search under --memory-limit. A FILE has a '.' or '/' in its
-  name: a schedule in PyTorch's CSV form, a question in JSON, or a pipeline plan, which is checked.
-  With times it says how long an iteration takes, how much of it is idle, and what the longest path
+  name: a schedule in PyTorch's CSV form, a question in JSON, or a pipeline plan, which is checked;
+  the last two take no options but --format. With times it says how long an iteration takes, how much of it is idle, and what the longest path
   waits for.
 
 OPTIONS
