@@ -414,8 +414,4 @@ std::vector<uint64_t> local_shape(const PlanTensor& tensor, const PlanStage& sta
   return shape;
 }
 
-bool is_local(const PlanPipeline& pipeline, const PlanBoundary& boundary) {
-  return pipeline.stages[boundary.from].ranks == pipeline.stages[boundary.to].ranks;
-}
-
 }  // namespace hetcomm::pipeline

@@ -39,7 +39,4 @@ Result<TensorMesh> mesh_of(const PlanTensor& tensor, const PlanStage& stage);
 // Returns the shape of what each rank of |stage| holds of |tensor|.
 std::vector<uint64_t> local_shape(const PlanTensor& tensor, const PlanStage& stage);
 
-// Returns whether the stages of |boundary| are on the same ranks, so that its data stays where it is.
-bool is_local(const PlanPipeline& pipeline, const PlanBoundary& boundary);
-
 }  // namespace hetcomm::pipeline
