@@ -278,9 +278,6 @@ TEST(Plan, StagesOfTheSameRanksAreOneGroup) {
   EXPECT_THAT(view.groups, ElementsAre(ElementsAre(0), ElementsAre(1)));
   EXPECT_THAT(view.schedule.rank_of, ElementsAre(0, 1, 1, 0));
   const PlanPipeline& pipeline = plan.pipelines[0];
-  EXPECT_FALSE(is_local(pipeline, pipeline.boundaries[0]));
-  EXPECT_TRUE(is_local(pipeline, pipeline.boundaries[1]));
-  EXPECT_FALSE(is_local(pipeline, pipeline.boundaries[2]));
 }
 
 TEST(Plan, GroupsAreInTheOrderOfTheirFirstStages) {
