@@ -277,7 +277,6 @@ TEST(Plan, StagesOfTheSameRanksAreOneGroup) {
   const PipelineView view = view_of(plan);
   EXPECT_THAT(view.groups, ElementsAre(ElementsAre(0), ElementsAre(1)));
   EXPECT_THAT(view.schedule.rank_of, ElementsAre(0, 1, 1, 0));
-  const PlanPipeline& pipeline = plan.pipelines[0];
 }
 
 TEST(Plan, GroupsAreInTheOrderOfTheirFirstStages) {
