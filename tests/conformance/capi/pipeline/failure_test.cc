@@ -201,7 +201,6 @@ TEST_P(PipelineFailures, CancelBetweenRunsEndsTheNextOne) {
 
 TEST_P(PipelineFailures, TimeLimitEndsTheRunOnAllRanks) {
   run(3, [](Member& me) {
-    std::atomic<bool> goes_on{true};
     Model model(three_stages(), static_cast<uint32_t>(me.rank()));
     if (me.rank() == 2) {
       model.before = [&](const hetcomm_pipeline_action_t& action) {
