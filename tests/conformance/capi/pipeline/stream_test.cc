@@ -153,7 +153,8 @@ class StreamModel {
     return static_cast<cl_mem>(handle);
   }
   void read(const hetcomm_pipeline_tensor_t& tensor, uint64_t wanted) {
-    Read& read = reads_.emplace_back(std::vector<uint64_t>(kElements), wanted);
+    reads_.push_back({.data = std::vector<uint64_t>(kElements), .wanted = wanted});
+    Read& read = reads_.back();
     EXPECT_EQ(api_.EnqueueReadBuffer(queue_, memory_of(tensor), CL_FALSE, tensor.buffer.offset,
                                      tensor.buffer.length, read.data.data(), 0, nullptr, nullptr),
               CL_SUCCESS);
