@@ -17,7 +17,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-OWN_LIBRARIES = {"mpi.h", "pipeline.h"}
+OWN_LIBRARIES = {"hetcomm/mpi.h", "hetcomm/pipeline.h"}
 COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
 DECLARATION = re.compile(r"\bHETCOMM_API\b[^;{}()]*?\b(hetcomm_\w+)\s*\(")
 # A call, or a function that is handed to one.
@@ -31,7 +31,7 @@ def declared(include, only):
     """Names of all functions in the headers below |include|, or in the one that is named |only|."""
     names = set()
     for header in sorted(include.glob("*.h")):
-        if header.name != only if only else header.name in OWN_LIBRARIES:
+        if header.name != only if only else f"{include.name}/{header.name}" in OWN_LIBRARIES:
             continue
         text = COMMENT.sub(" ", header.read_text(encoding="utf-8"))
         found = DECLARATION.findall(text)

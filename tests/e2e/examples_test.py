@@ -20,17 +20,18 @@ def main():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    ranks = [subprocess.Popen([program], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    ranks = [subprocess.Popen([program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                               env=dict(os.environ, RANK=str(rank), WORLD_SIZE=str(SIZE),
                                        MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port),
                                        HETCOMM_SECRET="the secret of this test"))
              for rank in range(SIZE)]
-    outputs = [rank.communicate(timeout=50)[0] for rank in ranks]
-    for rank, output in enumerate(outputs):
+    # The log may have warnings, such as of a stranger who comes to a port of the job.
+    outputs = [rank.communicate(timeout=50) for rank in ranks]
+    for rank, (output, log) in enumerate(outputs):
         before = (rank - 1) % SIZE
         expected = text.format(rank=rank, size=SIZE, before=before, letter="abc"[before])
         if ranks[rank].returncode != 0 or output.strip() != expected:
-            sys.exit(f"rank {rank}: status {ranks[rank].returncode}, expected '{expected}':\n{output}")
+            sys.exit(f"rank {rank}: status {ranks[rank].returncode}, expected '{expected}':\n{output}\n{log}")
         print(output.strip())
 
 
