@@ -88,15 +88,16 @@ TESTS
                OSU's non-blocking tests. --pattern share, alone: a queue for each
                of --weights (3,1) to the other ranks in turns is kept full, and has
                its part of the way.
-  pipeline     how long a pipeline takes for a micro-batch, by schedule, beside what the
-               simulator forecasts from the links measured alone. --schedules names
-               them, --stage-ms is the computation of a rank for a micro-batch (20),
-               a third of it forward; --compute timer, burn or none. -b is the size of
-               what goes from stage to stage (4K), --window the items in flight (one
-               more than the simulation needs). The time of a micro-batch is the slope
-               between two runs of --micro-batches (64,192), measured in turns, --rounds
-               times (3), by --ranks ranks (2). --compute none measures what the executor
-               itself takes for an action of the rank with the most.
+  pipeline     how long a pipeline takes for a micro-batch, by schedule, beside
+               what the simulator forecasts from the links measured alone.
+               --schedules names them, --stage-ms is the computation of a rank for
+               a micro-batch (20), a third of it forward; --compute timer, burn or
+               none. -b is the size of what goes from stage to stage (4K), --window
+               the items in flight (one more than the simulation needs). The time
+               of a micro-batch is the slope between two runs of --micro-batches
+               (64,192), measured in turns, --rounds times (3), by --ranks ranks
+               (2). --compute none measures what the executor itself takes for an
+               action of the rank with the most.
   reshard      how long a tensor takes from one parallel layout to another, by every
                strategy. The first half of the ranks (8) holds it, the second half
                gets it. -b is its size (64M). --cases 4x1:1x4,2x2:2x1r2 are pairs of
