@@ -28,18 +28,6 @@ void require_pipeline(hetcomm_status_t status, const char* what) {
   }
 }
 
-// Returns the larger of all ranks' values, on all ranks.
-double largest(hetcomm_communicator_t* communicator, double own) {
-  double result = 0;
-  hetcomm_request_t* request = nullptr;
-  tools::require(hetcomm_allreduce(communicator, hetcomm_buffer_host(&own, sizeof(own)),
-                                   hetcomm_buffer_host(&result, sizeof(result)), HETCOMM_FLOAT64,
-                                   HETCOMM_REDUCE_MAX, nullptr, &request),
-                 "comparing times");
-  tools::wait(request);
-  return result;
-}
-
 void transfer(hetcomm_communicator_t* communicator, int peer, bool sends,
               std::vector<std::byte>& data) {
   hetcomm_request_t* request = nullptr;
@@ -75,12 +63,12 @@ std::vector<LinkTime> measure_links(hetcomm_communicator_t* communicator, int ra
     LinkTime link;
     if (rank == from || rank == from + 1) {
       const int peer = rank == from ? from + 1 : from;
-      (void)one_way(peer, rank == from, bytes);
+      static_cast<void>(one_way(peer, rank == from, bytes));  // so that connections are open
       link.latency_us = one_way(peer, rank == from, 8);
       link.busy_us = std::max(one_way(peer, rank == from, bytes) - link.latency_us, 0.0);
     }
-    link.latency_us = largest(communicator, link.latency_us);
-    link.busy_us = largest(communicator, link.busy_us);
+    link.latency_us = tools::largest(communicator, link.latency_us);
+    link.busy_us = tools::largest(communicator, link.busy_us);
     links.push_back(link);
   }
   return links;
@@ -270,7 +258,7 @@ class Pipeline {
                    "meeting");
     const double start = now_us();
     require_pipeline(hetcomm_pipeline_run(handle_, nullptr), "running a pipeline");
-    return largest(communicator_, now_us() - start);
+    return tools::largest(communicator_, now_us() - start);
   }
 
  private:
@@ -393,7 +381,7 @@ std::vector<PipelineRow> measure_pipeline(tools::Launcher launcher, const Work& 
   Job job{.communicator = communicator, .ranks = session.ranks(), .options = options};
   if (computes) {
     job.rank_us =
-        largest(communicator, compute.measured_us(kThird) + compute.measured_us(2 * kThird));
+        tools::largest(communicator, compute.measured_us(kThird) + compute.measured_us(2 * kThird));
   }
   job.links = measure_links(communicator, session.rank(), session.ranks(), options.item_bytes);
   std::vector<PipelineRow> rows = measure_all(job, compute, progress);

@@ -289,18 +289,6 @@ class Pass {
   std::vector<double> done_us_;  // when each item was done
 };
 
-// Returns the larger of the two ranks' values, on both ranks.
-double larger(hetcomm_communicator_t* communicator, double own) {
-  double result = 0;
-  hetcomm_request_t* request = nullptr;
-  tools::require(hetcomm_allreduce(communicator, hetcomm_buffer_host(&own, sizeof(own)),
-                                   hetcomm_buffer_host(&result, sizeof(result)), HETCOMM_FLOAT64,
-                                   HETCOMM_REDUCE_MAX, nullptr, &request),
-                 "comparing times");
-  tools::wait(request);
-  return result;
-}
-
 int items_for(double seconds, double period_us, int least) {
   return static_cast<int>(
       std::clamp(seconds * 1e6 / std::max(period_us, 1.0), static_cast<double>(least), 20000.0));
@@ -340,19 +328,19 @@ std::vector<QueueRow> measure_queue(tools::Launcher launcher, const Work& work,
               session.find_device(session.rank() == 0 ? work.first_memory : work.second_memory),
               options);
     (void)Pass(communicator, ways, 5).one_way();
-    const double rough_us = larger(communicator, Pass(communicator, ways, 5).one_way());
+    const double rough_us = tools::largest(communicator, Pass(communicator, ways, 5).one_way());
     const int probes = items_for(options.seconds / 2, 2 * rough_us, 5);
     std::vector<double> one_way;
     for (int i = 0; i < 3; ++i) {
       progress(fmt::format("one item of {} bytes alone", options.item_bytes));
-      one_way.push_back(larger(communicator, Pass(communicator, ways, probes).one_way()));
+      one_way.push_back(tools::largest(communicator, Pass(communicator, ways, probes).one_way()));
     }
     const double communication_us = hetcomm::present::median(one_way);
     for (const std::string& pattern : options.patterns) {
       for (const std::string& kind : options.computes) {
         for (const double ratio : options.ratios) {
           Compute compute(kind == "burn", ratio * communication_us);
-          const double compute_us = larger(communicator, compute.measured_us());
+          const double compute_us = tools::largest(communicator, compute.measured_us());
           const std::vector<int> warmups =
               pattern == "1f1b" ? options.warmups : std::vector<int>{0};
           for (const int warmup : warmups) {
@@ -373,7 +361,7 @@ std::vector<QueueRow> measure_queue(tools::Launcher launcher, const Work& work,
             Compute sleeping(false, std::max(compute_us, 1.5 * communication_us));
             const double before_us = processor_us();
             (void)pass.stream(sleeping, true);
-            row.processor_us = larger(communicator, (processor_us() - before_us) / items);
+            row.processor_us = tools::largest(communicator, (processor_us() - before_us) / items);
             std::vector<double> by_queue;
             std::vector<double> by_messages;
             for (int round = 0; round < options.rounds; ++round) {
@@ -382,7 +370,7 @@ std::vector<QueueRow> measure_queue(tools::Launcher launcher, const Work& work,
               for (const bool queued : {true, false}) {
                 const double us = pattern == "stream" ? pass.stream(compute, queued)
                                                       : pass.pipeline(compute, queued, warmup);
-                (queued ? by_queue : by_messages).push_back(larger(communicator, us));
+                (queued ? by_queue : by_messages).push_back(tools::largest(communicator, us));
               }
             }
             row.queue_us = hetcomm::present::median(by_queue);

@@ -1,7 +1,6 @@
 #include "bench/reshard.h"
 
 #include <algorithm>
-#include <ctime>
 #include <map>
 #include <memory>
 #include <stdexcept>
@@ -9,30 +8,13 @@
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
+#include "bench/compute.h"
 #include "tools/links/reshard_flows.h"
 
 namespace bench {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-double now_us() {
-  timespec now{};
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return static_cast<double>(now.tv_sec) * 1e6 + static_cast<double>(now.tv_nsec) * 1e-3;
-}
-
-// Returns the largest of all ranks' values, on all ranks.
-double largest(hetcomm_communicator_t* communicator, double own) {
-  double result = 0;
-  hetcomm_request_t* request = nullptr;
-  tools::require(hetcomm_allreduce(communicator, hetcomm_buffer_host(&own, sizeof(own)),
-                                   hetcomm_buffer_host(&result, sizeof(result)), HETCOMM_FLOAT64,
-                                   HETCOMM_REDUCE_MAX, nullptr, &request),
-                 "comparing times");
-  tools::wait(request);
-  return result;
-}
 
 // Fills in |*row| from |description|, a plan as JSON. If auto made the plan, |*barred| receives,
 // for each strategy that auto must not choose, the reason.
@@ -182,7 +164,7 @@ class Candidate {
     hetcomm_request_t* request = nullptr;
     tools::require(hetcomm_reshard_start(plan_, &from, &to, nullptr, &request), "starting");
     tools::wait(request);
-    return largest(communicator, now_us() - start);
+    return tools::largest(communicator, now_us() - start);
   }
   void add(double us) { times_.push_back(us); }
   ReshardRow finish() {

@@ -22,8 +22,8 @@
  * later stages is a tensor of each boundary: the callback writes both, and adds up both gradients.
  *
  * Sums. Gradients of weights are the trainer's: it may sum them in the callback |reduce_grad|, by
- * the collective operations of hetcomm or of another library. What a plan says of shared items and
- * of the weight of gradients is for it, too.
+ * the collective operations of hetcomm or of another library. The shared items and the weight of
+ * gradients in a plan are for the trainer, too.
  *
  * Threads. hetcomm_pipeline_run() calls the callbacks in the calling thread, one at a time, in the
  * order of the schedule. Data moves while they run if the context has a progress thread

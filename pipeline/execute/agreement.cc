@@ -16,7 +16,7 @@ namespace {
 
 constexpr size_t kMaxReason = 484;
 
-// What each rank tells the others. Integers have the byte order of x86 and ARM.
+// Each rank tells this to the others. Integers have the byte order of x86 and ARM.
 struct Verdict {
   uint64_t hash[2];
   int32_t code;

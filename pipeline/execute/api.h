@@ -44,7 +44,7 @@ Status status_of(Body&& body) {
   }
 }
 
-// What destroys a handle that nothing uses any more. A refusal leaks the handle: nobody could do
+// Destroys a handle that nothing uses any more. A refusal leaks the handle: nobody could do
 // anything about it.
 struct Destroyer {
   void operator()(hetcomm_communicator_t* handle) const {

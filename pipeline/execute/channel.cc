@@ -96,9 +96,6 @@ Status Channel::make_reshard(const ChannelPlace& place) {
 }
 
 Status Channel::allocate(const ChannelPlace& place) {
-  hetcomm_device_info_t device{};
-  device.struct_size = sizeof(device);
-  HETCOMM_RETURN_IF_ERROR(of_call(hetcomm_device_info(place.context, place.device, &device)));
   buffers_.resize(program_.buffers);
   for (size_t i = 0; i < tensors_.size(); ++i) {
     uint64_t bytes = size_of(static_cast<ElementType>(tensors_[i]->type));
@@ -115,7 +112,7 @@ Status Channel::allocate(const ChannelPlace& place) {
     memories_.emplace_back(memory);
     buffer_bytes_ += distance * program_.buffers;
     void* address = nullptr;
-    if (device.host_accessible != 0) {
+    if (place.is_host_accessible) {
       HETCOMM_RETURN_IF_ERROR(of_call(hetcomm_memory_address(memory, &address)));
     }
     for (uint32_t at = 0; at < program_.buffers; ++at) {

@@ -20,15 +20,16 @@
 
 namespace hetcomm::pipeline {
 
-// What the channels of a rank share.
+// The channels of a rank share these.
 struct ChannelPlace {
   hetcomm_context_t* context = nullptr;
   hetcomm_communicator_t* communicator = nullptr;
   int32_t device = 0;
+  bool is_host_accessible = false;  // the CPU may touch the device's memory
   hetcomm_stream_t* stream = nullptr;
 };
 
-// How the operations of a run are labelled and bounded.
+// Labels and bounds the operations of a run.
 struct RunLimits {
   uint64_t step = 0;
   uint64_t deadline_ns = UINT64_MAX;  // of the run, by the steady clock; UINT64_MAX: none

@@ -157,6 +157,7 @@ Status Executor::open_channels(hetcomm_communicator_t* communicator) {
   device.struct_size = sizeof(device);
   const Status known = of_call(hetcomm_device_info(place.context, place.device, &device));
   if (!known.ok()) return known.annotate(fmt::format("plan: ranks[{}].device", program_.rank));
+  place.is_host_accessible = device.host_accessible != 0;
   channels_.reserve(program_.channels.size());
   for (const ProgramChannel& each : program_.channels) {
     Channel& channel = channels_.emplace_back(each, plan_.pipelines[program_.pipeline]);

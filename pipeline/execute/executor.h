@@ -56,7 +56,7 @@ class Executor {
  private:
   Executor() = default;
 
-  // What the next callback gets: the tensors of its channels, one behind the other.
+  // The next callback gets this: the tensors of its channels, one behind the other.
   struct Call {
     hetcomm_pipeline_action_t action;
     std::vector<hetcomm_pipeline_tensor_t> inputs;

@@ -1,4 +1,4 @@
-// What is recorded of a run, and how it is written.
+// Records a run, and writes the record.
 #pragma once
 
 #include <cstdint>

@@ -220,6 +220,10 @@ class PlanCheck {
       const Status tensors = check_tensors(pipeline, boundary);
       if (!tensors.ok()) return tensors.annotate(fmt::format("boundaries[{}]", i));
       if (boundary.to != boundary.from + 1) continue;
+      if (needed.value()[boundary.from] > kMaxInFlight) {
+        return fail(fmt::format("needs {} items in flight, and {} are the most",
+                                needed.value()[boundary.from], kMaxInFlight));
+      }
       // One more than needed, so that a credit may travel while the next item does.
       view.in_flight[i] = boundary.in_flight != 0
                               ? boundary.in_flight
@@ -231,11 +235,7 @@ class PlanCheck {
       return invalid(fmt::format("boundaries: there is none from stage {} to {}",
                                  missing - neighbours.begin(), missing - neighbours.begin() + 1));
     }
-    CheckOptions options;
-    options.in_flight = std::move(neighbours);
-    Result<CheckResult> checked = check(view.schedule, options);
-    if (!checked.ok()) return checked.status().annotate("schedule");
-    return check_skips(pipeline, options.in_flight, view);
+    return check_skips(pipeline, neighbours, view);
   }
 
   // Gives each boundary between stages that are no neighbours at least so many items in flight that

@@ -1,4 +1,4 @@
-// What follows from a checked pipeline plan, for people and for programs.
+// Writes what follows from a checked pipeline plan, for people and for programs.
 #pragma once
 
 #include <string>

@@ -12,14 +12,12 @@ link_model_test.py BENCH --collectives    what found clusters are worth: a table
 import json
 import os
 import random
-import shutil
 import subprocess
 import sys
 import tempfile
 
-from namespaces import Namespaces, sh, wait_until_up
+from namespaces import Namespaces, need, sh, wait_until_up
 
-SKIPPED = 77
 MBIT = 1_000_000 // 8  # bytes per second
 
 
@@ -198,13 +196,7 @@ def report_rows(collective, result):
 
 def main():
     bench = sys.argv[1]
-    if os.geteuid() != 0 or shutil.which("ip") is None or shutil.which("tc") is None:
-        print("network namespaces with limited rates need root, ip and tc")
-        sys.exit(SKIPPED)
-    probe = subprocess.run(["unshare", "--net", "true"], capture_output=True, text=True, check=False)
-    if probe.returncode != 0:
-        print("network namespaces cannot be made here: " + probe.stderr.strip())
-        sys.exit(SKIPPED)
+    need("network namespaces with limited rates", "ip", "tc")
     if sys.argv[2:] == ["--collectives"]:
         report_collectives(bench)
         return

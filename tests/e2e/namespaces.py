@@ -1,13 +1,27 @@
 """Shared by the tests in network namespaces."""
 
 import os
+import shutil
 import subprocess
 import sys
 import time
 
+SKIPPED = 77
+
 
 def sh(*words):
     subprocess.run(words, check=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+def need(what, *tools):
+    """Skips the test, |what|, unless this process may make network namespaces and has |tools|."""
+    if os.geteuid() != 0 or not all(shutil.which(tool) for tool in tools):
+        print(f"{what} need root, {', '.join(tools[:-1])} and {tools[-1]}")
+        sys.exit(SKIPPED)
+    probe = subprocess.run(["unshare", "--net", "true"], capture_output=True, text=True, check=False)
+    if probe.returncode != 0:
+        print("network namespaces cannot be made here: " + probe.stderr.strip())
+        sys.exit(SKIPPED)
 
 
 class Namespaces:

@@ -15,14 +15,11 @@ pipeline_test.py BENCH --table    the rows, with more delays and schedules, and 
 
 import json
 import os
-import shutil
 import statistics
-import subprocess
 import sys
 
-from namespaces import Namespaces, Wire, run_ranks, sh, wait_until_up
+from namespaces import Namespaces, Wire, need, run_ranks, sh, wait_until_up
 
-SKIPPED = 77
 ATTEMPTS = 3
 STAGE_MS = 20
 # The timer of a stage and the wire each take a little more than they are told to.
@@ -149,13 +146,7 @@ def print_table(bench):
 
 def main():
     bench = sys.argv[1]
-    if os.geteuid() != 0 or not all(shutil.which(tool) for tool in ("ip", "tc", "sysctl")):
-        print("network namespaces with a delay need root, ip, tc and sysctl")
-        sys.exit(SKIPPED)
-    probe = subprocess.run(["unshare", "--net", "true"], capture_output=True, text=True, check=False)
-    if probe.returncode != 0:
-        print("network namespaces cannot be made here: " + probe.stderr.strip())
-        sys.exit(SKIPPED)
+    need("network namespaces with a delay", "ip", "tc", "sysctl")
     if sys.argv[2:] == ["--table"]:
         print_table(bench)
         return

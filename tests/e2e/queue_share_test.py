@@ -10,13 +10,10 @@ queue_share_test.py BENCH --table    more rows, as a table, and no verdict
 
 import json
 import os
-import shutil
-import subprocess
 import sys
 
-from namespaces import Namespaces, run_ranks, sh, wait_until_up
+from namespaces import Namespaces, need, run_ranks, sh, wait_until_up
 
-SKIPPED = 77
 MBIT = 200  # of the first host's interface
 # A busy machine stalls streams: further attempts are allowed.
 ATTEMPTS = 3
@@ -112,13 +109,7 @@ def check(bench, weights, into, seconds=12, tolerance=0.15):
 
 def main():
     bench = sys.argv[1]
-    if os.geteuid() != 0 or not all(shutil.which(tool) for tool in ("ip", "tc")):
-        print("network namespaces with limited rates need root, ip and tc")
-        sys.exit(SKIPPED)
-    probe = subprocess.run(["unshare", "--net", "true"], capture_output=True, text=True, check=False)
-    if probe.returncode != 0:
-        print("network namespaces cannot be made here: " + probe.stderr.strip())
-        sys.exit(SKIPPED)
+    need("network namespaces with limited rates", "ip", "tc")
     if sys.argv[2:] == ["--table"]:
         for weights, into, latency_ms in (
                 ([3, 1], [0], 20), ([5, 2, 1], [0], 20), ([3, 1], [0, 0], 20), ([1, 3], [0, 0], 20),

@@ -12,13 +12,11 @@ queue_test.py BENCH --table    more rows, as a table, and no verdict
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 
-from namespaces import run_ranks, sh, wait_until_up
+from namespaces import need, run_ranks, sh, wait_until_up
 
-SKIPPED = 77
 WITHIN = 0.85
 HIDDEN_PERCENT = 85
 ATTEMPTS = 3
@@ -129,13 +127,7 @@ def check_devices(bench, mbit):
 
 def main():
     bench = sys.argv[1]
-    if os.geteuid() != 0 or not all(shutil.which(tool) for tool in ("ip", "tc", "taskset")):
-        print("network namespaces with limited rates need root, ip, tc and taskset")
-        sys.exit(SKIPPED)
-    probe = subprocess.run(["unshare", "--net", "true"], capture_output=True, text=True, check=False)
-    if probe.returncode != 0:
-        print("network namespaces cannot be made here: " + probe.stderr.strip())
-        sys.exit(SKIPPED)
+    need("network namespaces with limited rates", "ip", "tc", "taskset")
     if sys.argv[2:] == ["--table"]:
         for mbit, size, compute in ((1000, "4M", "timer"), (200, "2M", "timer,burn")):
             with Link(mbit) as link:

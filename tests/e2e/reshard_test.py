@@ -16,16 +16,14 @@ reshard_test.py BENCH --weights [OPTION..]  a model from four trainers to an eng
 
 import json
 import os
-import shutil
 import socket
 import subprocess
 import sys
 import tempfile
 import time
 
-from namespaces import Wire, run_ranks, sh, wait_until_up
+from namespaces import Wire, need, run_ranks, sh, wait_until_up
 
-SKIPPED = 77
 SIDE = 4
 ATTEMPTS = 3
 PORT = 29500
@@ -200,13 +198,7 @@ def main():
     if sys.argv[1] == "--send":
         return send(sys.argv[2], float(sys.argv[3]))
     bench = sys.argv[1]
-    if os.geteuid() != 0 or not all(shutil.which(tool) for tool in ("ip", "tc")):
-        print("network namespaces with limited rates need root, ip and tc")
-        sys.exit(SKIPPED)
-    probe = subprocess.run(["unshare", "--net", "true"], capture_output=True, text=True, check=False)
-    if probe.returncode != 0:
-        print("network namespaces cannot be made here: " + probe.stderr.strip())
-        sys.exit(SKIPPED)
+    need("network namespaces with limited rates", "ip", "tc")
     if sys.argv[2:3] == ["--table"]:
         for nic, trunk in ((200, 400), (100, 1000)):
             with Clusters(nic, trunk) as clusters:

@@ -75,6 +75,17 @@ void fail(const hetcomm_completion_t& completion) {
                        : hetcomm_status_text(completion.status)));
 }
 
+double largest(hetcomm_communicator_t* communicator, double own) {
+  double result = 0;
+  hetcomm_request_t* request = nullptr;
+  require(hetcomm_allreduce(communicator, hetcomm_buffer_host(&own, sizeof(own)),
+                            hetcomm_buffer_host(&result, sizeof(result)), HETCOMM_FLOAT64,
+                            HETCOMM_REDUCE_MAX, nullptr, &request),
+          "comparing times");
+  wait(request);
+  return result;
+}
+
 Session::Session(Launcher launcher, int number, const SessionOptions& options)
     : devices_(devices_for(options.devices)) {
   std::string settings = options.settings;

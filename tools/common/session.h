@@ -33,6 +33,9 @@ inline hetcomm_completion_t wait(hetcomm_request_t* request) {
   return completion;
 }
 
+// Returns the largest of all ranks' values, on all ranks. Ends the process on any failure.
+double largest(hetcomm_communicator_t* communicator, double own);
+
 struct SessionOptions {
   std::string progress;              // "caller", "thread"; "": as HETCOMM_PROGRESS says
   std::vector<std::string> devices;  // each a kind or a device as in HETCOMM_DEVICES

@@ -32,13 +32,7 @@ std::vector<CapiCase> cases() {
   return all;
 }
 
-class NativeDevices : public CapiTest {
- protected:
-  void SetUp() override {
-    CapiTest::SetUp();
-    if (!has_opencl()) GTEST_SKIP() << "this machine has no OpenCL device";
-  }
-};
+class NativeDevices : public OpenClTest {};
 
 // Rank 0's |size| bytes are sent to rank 1.
 void move(Member& me, hetcomm_buffer_t buffer) {

@@ -75,6 +75,18 @@ cl_command_queue Framework::queue(bool out_of_order) {
   return made;
 }
 
+std::vector<CapiCase> stream_cases() {
+  std::vector<CapiCase> all;
+  for (const char* transport : {"shm", "tcp"}) {
+    all.push_back({.name = transport,
+                   .transports = transport,
+                   .settings = "",
+                   .thread_progress = true,
+                   .processes = true});
+  }
+  return all;
+}
+
 int32_t add_device(Member& me, const Framework& framework) {
   int32_t device = -1;
   EXPECT_EQ(hetcomm_device_from_native(me.context(), "opencl", framework.context(), &device),

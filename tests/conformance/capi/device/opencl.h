@@ -21,6 +21,17 @@ using OpenCl = hetcomm::opencl::Api;
 // loaded a vendor's run-time cannot fork.
 bool has_opencl();
 
+// Skips its tests where has_opencl() is false.
+class OpenClTest : public CapiTest {
+ protected:
+  void SetUp() override {
+    CapiTest::SetUp();
+    if (!has_opencl()) GTEST_SKIP() << "this machine has no OpenCL device";
+  }
+};
+// Returns processes with a progress thread, over shm and tcp: streams need both.
+std::vector<CapiCase> stream_cases();
+
 class Framework {
  public:
   // Even numbers select one vendor, odd numbers the other.

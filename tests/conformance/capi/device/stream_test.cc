@@ -172,25 +172,7 @@ void expect_ok(hetcomm_request_t* request) {
   EXPECT_EQ(outcome.status, HETCOMM_OK) << outcome.text;
 }
 
-std::vector<CapiCase> cases() {
-  std::vector<CapiCase> all;
-  for (const char* transport : {"shm", "tcp"}) {
-    all.push_back({.name = transport,
-                   .transports = transport,
-                   .settings = "",
-                   .thread_progress = true,
-                   .processes = true});
-  }
-  return all;
-}
-
-class Streams : public CapiTest {
- protected:
-  void SetUp() override {
-    CapiTest::SetUp();
-    if (!has_opencl()) GTEST_SKIP() << "this machine has no OpenCL device";
-  }
-};
+class Streams : public OpenClTest {};
 
 // Rank 0's queue produces the data, sends it, and overwrites it. Rank 1's queue receives and reads
 // it.
@@ -1014,7 +996,7 @@ TEST_P(Streams, ObjectThatIsNotAStreamIsRefused) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Over, Streams, ::testing::ValuesIn(cases()), capi_case_name);
+INSTANTIATE_TEST_SUITE_P(Over, Streams, ::testing::ValuesIn(stream_cases()), capi_case_name);
 
 }  // namespace
 }  // namespace hetcomm_test

@@ -24,26 +24,8 @@ namespace pipeline = hetcomm::pipeline;
 
 constexpr uint64_t kElements = 4 * 8 * 2;  // of the plan's tensor
 
-std::vector<CapiCase> cases() {
-  std::vector<CapiCase> all;
-  for (const char* transport : {"shm", "tcp"}) {
-    all.push_back({.name = transport,
-                   .transports = transport,
-                   .settings = "",
-                   .thread_progress = true,
-                   .processes = true});
-  }
-  return all;
-}
-
-class PipelineStreams : public CapiTest {
- protected:
-  void SetUp() override {
-    CapiTest::SetUp();
-    if (!has_opencl()) GTEST_SKIP() << "this machine has no OpenCL device";
-  }
-};
-INSTANTIATE_TEST_SUITE_P(All, PipelineStreams, ::testing::ValuesIn(cases()), capi_case_name);
+class PipelineStreams : public OpenClTest {};
+INSTANTIATE_TEST_SUITE_P(All, PipelineStreams, ::testing::ValuesIn(stream_cases()), capi_case_name);
 
 // Opens gates in the order in which they were made, each some time later.
 class GateKeeper {
