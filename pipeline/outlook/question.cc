@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "pipeline/arrange/arrange.h"
+#include "pipeline/schedule/cells_json.h"
 #include "pipeline/schedule/faults.h"
 #include "pipeline/schedule/lower.h"
 #include "pipeline/schedule/named.h"
@@ -26,8 +27,7 @@ constexpr uint64_t kQuestionVersion = 1;
 constexpr int kNesting = 8;
 constexpr uint64_t kMaxNs = uint64_t{1} << 53;     // 104 days
 constexpr uint64_t kMaxLimit = uint64_t{1} << 60;  // in activations or bytes
-constexpr size_t kMaxActions = size_t{1} << 26;
-constexpr uint64_t kMaxEffort = 100'000'000'000;  // an hour or two
+constexpr uint64_t kMaxEffort = 100'000'000'000;   // an hour or two
 constexpr std::string_view kArranged = "arranged";
 
 class QuestionReader {
@@ -92,24 +92,14 @@ class QuestionReader {
     if (!fields.has("actions")) return fields.fail("", "has no name, csv or actions");
     fields.each(
         "actions",
-        [&](const Json& rank, const std::string& path) { read_actions(fields, rank, path); },
+        [&](const Json& rank, const std::string& path) {
+          read_cells(fields, rank, path, question_.schedule.actions.emplace_back());
+        },
         kMaxStages);
     schedule.rank_of = std::move(rank_of);
     if (!failure_.ok()) return;
     const Status status = complete(schedule);
     if (!status.ok()) fields.fail("actions", fmt::format("are wrong: {}", status.text()));
-  }
-
-  void read_actions(Fields& fields, const Json& rank, const std::string& path) {
-    if (!rank.is_array() || rank.size() > kMaxActions) {
-      return fields.fail_at(path, "is no list of actions");
-    }
-    std::vector<Action>& actions = question_.schedule.actions.emplace_back();
-    for (size_t i = 0; i < rank.size() && failure_.ok(); ++i) {
-      if (rank[i].is_string() && parse_cell(rank[i].get_ref<const std::string&>(), actions))
-        continue;
-      fields.fail_at(fmt::format("{}[{}]", path, i), "is no action");
-    }
   }
 
   // Refuses what would take too much time or memory.

@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "pipeline/schedule/text.h"
+#include "pipeline/schedule/cells_json.h"
 #include "reshard/by_strategy.h"
 #include "reshard/element_types.h"
 #include "src/base/mix64.h"
@@ -28,7 +28,6 @@ constexpr uint64_t kMaxBytes = uint64_t{1} << 48;
 constexpr uint64_t kMaxNs = uint64_t{1} << 53;  // 104 days
 constexpr size_t kMaxTensors = 256;
 constexpr size_t kMaxDimensions = 8;
-constexpr size_t kMaxActions = size_t{1} << 26;
 constexpr size_t kLongestWord = 255;
 constexpr const char* kWeightWords[] = {"samples", "tokens"};
 
@@ -189,7 +188,7 @@ class PlanReader {
       fields.each(
           "actions",
           [&](const Json& json, const std::string& path) {
-            read_actions(fields, json, path, schedule.actions.emplace_back());
+            read_cells(fields, json, path, schedule.actions.emplace_back());
           },
           kMaxStages);
       return;
@@ -217,19 +216,6 @@ class PlanReader {
                                     .latency_ns = times.number("latency_ns", kMaxNs)});
         },
         kMaxStages);
-  }
-
-  void read_actions(Fields& fields, const Json& json, const std::string& path,
-                    std::vector<Action>& actions) {
-    if (!json.is_array() || json.size() > kMaxActions) {
-      return fields.fail_at(path, "is no list of actions");
-    }
-    for (size_t i = 0; i < json.size() && failure_.ok(); ++i) {
-      if (json[i].is_string() && parse_cell(json[i].get_ref<const std::string&>(), actions)) {
-        continue;
-      }
-      fields.fail_at(fmt::format("{}[{}]", path, i), "is no action");
-    }
   }
 
   void read_boundary(Fields fields, PlanBoundary& boundary) {
@@ -310,9 +296,7 @@ Json json_of(const PlanSchedule& schedule) {
   if (schedule.name.empty()) {
     Json& ranks = json["actions"] = Json::array();
     for (const std::vector<Action>& actions : schedule.actions) {
-      Json cells = Json::array();
-      for_each_cell(actions, [&](std::string cell) { cells.push_back(std::move(cell)); });
-      ranks.push_back(std::move(cells));
+      ranks.push_back(cells_of(actions));
     }
     return json;
   }

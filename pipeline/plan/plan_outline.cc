@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "pipeline/plan/plan_json.h"
-#include "pipeline/schedule/text.h"
+#include "pipeline/schedule/cells_json.h"
 #include "reshard/by_strategy.h"
 #include "src/base/element_type.h"
 
@@ -107,9 +107,7 @@ std::string outline_json(const PipelinePlan& plan, const std::vector<PipelineVie
   for (const PipelineView& view : views) {
     Json actions = Json::array();
     for (const std::vector<Action>& of_group : view.schedule.actions) {
-      Json cells = Json::array();
-      for_each_cell(of_group, [&](std::string cell) { cells.push_back(std::move(cell)); });
-      actions.push_back(std::move(cells));
+      actions.push_back(cells_of(of_group));
     }
     pipelines.push_back({{"groups", view.groups},
                          {"group_of_stage", view.schedule.rank_of},

@@ -158,7 +158,8 @@ class Model {
       EXPECT_EQ(slot, key) << "slot " << action.slot;
     }
     const bool is_last = action.kind == HETCOMM_PIPELINE_BACKWARD ||
-                         action.kind == HETCOMM_PIPELINE_WEIGHT_GRAD || forward_only;
+                         action.kind == HETCOMM_PIPELINE_WEIGHT_GRAD ||
+                         of().schedule.name == "forward-only";
     if (is_last) slot = kFree;
   }
 
@@ -252,10 +253,6 @@ class Model {
     ASSERT_EQ(given.buffer.length, elements * sizeof(uint64_t));
   }
 
- public:
-  bool forward_only = false;
-
- private:
   const pipeline::PipelinePlan& plan_;
   const uint32_t rank_;
   size_t pipeline_ = 0;

@@ -100,7 +100,6 @@ uint64_t peak_of(const PipelinePlan& plan, uint32_t rank) {
 
 void train(Member& me, const PipelinePlan& plan, int runs = 2) {
   Trained own(me, plan);
-  own.model.forward_only = plan.pipelines.front().schedule.name == "forward-only";
   for (int i = 0; i < runs; ++i) {
     own.model.done.clear();
     ASSERT_EQ(own.run(static_cast<uint64_t>(i)), HETCOMM_OK) << hetcomm_pipeline_last_error();
