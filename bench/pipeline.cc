@@ -340,6 +340,7 @@ void run_round(Measured& measured, const PipelineOptions& options) {
   const double fewer_us = measured.pipelines[0]->run();
   const double more_us = measured.pipelines[1]->run();
   PipelineRow& row = measured.row;
+  row.runs_us.push_back({fewer_us, more_us});
   row.times_us.push_back(slope(options, fewer_us, more_us));
   row.measured_us = hetcomm::present::median(row.times_us);
   if (options.compute != "none") return;
@@ -429,6 +430,7 @@ std::string pipeline_json(const std::vector<PipelineRow>& rows) {
     json["undelayed_us"] = row.undelayed_us;
     json["overhead_us"] = row.overhead_us;
     json["times_us"] = row.times_us;
+    json["runs_us"] = row.runs_us;
     list.push_back(std::move(json));
   }
   return list.dump(2) + "\n";

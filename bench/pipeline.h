@@ -6,6 +6,7 @@
 // alone.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -41,6 +42,7 @@ struct PipelineRow {
   double undelayed_us = 0;       // as simulated over links that take no time
   double overhead_us = 0;        // without computation: wall time of an action
   std::vector<double> times_us;  // of a micro-batch, by round
+  std::vector<std::array<double, 2>> runs_us;  // by round: with the fewer micro-batches, the more
 };
 
 // Runs one rank of a job that |launcher| started. Returns rows on rank 0 and none on the others.
