@@ -42,7 +42,8 @@ struct PipelineRow {
   double undelayed_us = 0;       // as simulated over links that take no time
   double overhead_us = 0;        // without computation: wall time of an action
   std::vector<double> times_us;  // of a micro-batch, by round
-  std::vector<std::array<double, 2>> runs_us;  // by round: with the fewer micro-batches, the more
+  // By round: a run with fewer micro-batches, and one with more.
+  std::vector<std::array<double, 2>> runs_us;
 };
 
 // Runs one rank of a job that |launcher| started. Returns rows on rank 0 and none on the others.

@@ -21,6 +21,10 @@
  * sums the gradient of such an input over its ranks before it returns. An output that goes to two
  * later stages is a tensor of each boundary: the callback writes both, and adds up both gradients.
  *
+ * Lengths. The micro-batches of a pipeline may have different lengths, such as of their sequences.
+ * The plan lists the lengths that there are (pipeline/README.md). Any rank may tell those of a run,
+ * and the others learn them. A micro-batch moves as many bytes as its length needs.
+ *
  * Sums. Gradients of weights are the trainer's: it may sum them in the callback |reduce_grad|, by
  * the collective operations of hetcomm or of another library. The shared items and the weight of
  * gradients in a plan are for the trainer, too.
@@ -74,6 +78,12 @@ enum {
   HETCOMM_PIPELINE_RESHARD = 15      /* drops the gathered weights: FSDP's word */
 };
 
+/* Flags of a run. */
+enum {
+  /* The run performs the forward steps of the schedule only, in the same order. */
+  HETCOMM_PIPELINE_EVALUATE = 1
+};
+
 /* A tensor in a buffer of the pipeline: this rank's share, dense and in C order. */
 typedef struct hetcomm_pipeline_tensor {
   const char* name; /* as in the plan */
@@ -99,8 +109,11 @@ typedef struct hetcomm_pipeline_action {
    * time. It is below the |slots| of hetcomm_pipeline_facts_t. The trainer may keep what a backward
    * step needs under this number, such as a copy of an output. */
   uint32_t slot;
-  uint32_t reserved;
-  uint64_t step; /* of the training, as in hetcomm_pipeline_run_options_t */
+  uint32_t flags; /* of the run: HETCOMM_PIPELINE_EVALUATE or 0 */
+  uint64_t step;  /* of the training, as in hetcomm_pipeline_run_options_t */
+  /* The length of the micro-batch, one of those in the plan. Shapes follow it. 0: the plan has
+   * none, or the kind has no micro-batch. */
+  uint64_t length;
   /* Tensors of all boundaries that lead to the stage, in the order of the plan. Read by all kinds
    * with a micro-batch. */
   const hetcomm_pipeline_tensor_t* inputs;
@@ -203,14 +216,33 @@ typedef struct hetcomm_pipeline_run_options {
   /* Time limit of the run; a step that runs is not broken off. 0: none, and a rank waits at most
    * HETCOMM_TIMEOUT at a time: for the data of a step, or at the end for the other ranks. */
   uint64_t timeout_ns;
+  uint32_t flags; /* HETCOMM_PIPELINE_EVALUATE or 0, the same on all ranks, else MISMATCH */
+  uint32_t reserved;
+  /* The lengths of the micro-batches of this rank's pipeline, each one of the plan's. NULL: this
+   * rank does not know them, or the plan has none. At least one rank of the pipeline has to tell
+   * them; then all ranks wait for each other at the beginning of the run. Read during the call. */
+  const uint64_t* lengths;
+  size_t length_count; /* the number of micro-batches */
 } hetcomm_pipeline_run_options_t;
 
 /* Performs this rank's steps, and waits until all ranks have performed theirs. Every rank calls it.
  * |options| may be NULL. The status says how the run ended on this rank; see the head of this
  * file. BUSY: a run is under way. With BUSY, and with INVALID_ARGUMENT for |options|, no run has
- * begun, and the other ranks wait for this one. [serial] */
+ * begun, and the other ranks wait for this one. |options| are wrong if they have an unknown flag or
+ * length, or lengths for another number of micro-batches. [serial] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_pipeline_run(
     hetcomm_pipeline_t* pipeline, const hetcomm_pipeline_run_options_t* options) HETCOMM_NOEXCEPT;
+
+/* Replaces the plan between two runs by |plan|, which may have other schedules, limits of
+ * activations, and settings of boundaries (strategy, items in flight, slices). Collective: every
+ * rank calls it with the same plan. It needs the callbacks of the new schedule from the beginning.
+ * |timeout_ns| is as in hetcomm_pipeline_options_t. If it fails, with the errors of
+ * hetcomm_pipeline_create() or BUSY, the pipeline keeps its plan. It has ended, on all ranks, if a
+ * rank is lost or does not call in time. Until the next run there is no trace. While the plans
+ * change there are buffers for both. Work in the stream of the options may still use those of the
+ * last run: wait for it before. [serial] */
+HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_pipeline_set_schedule(
+    hetcomm_pipeline_t* pipeline, const char* plan, uint64_t timeout_ns) HETCOMM_NOEXCEPT;
 
 /* Ends the run that is under way on all ranks, or else the next one, such as when the run has just
  * ended. The run ends with CANCELLED on this rank, and with ABORTED and |reason|, which may be

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstring>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -59,11 +60,12 @@ Status judge(const std::vector<Verdict>& verdicts) {
 
 }  // namespace
 
-Status agree(hetcomm_communicator_t* communicator, const Status& own, const PlanHash& hash,
-             uint64_t timeout_ns) {
+Agreement agree(hetcomm_communicator_t* communicator, const Status& own, const PlanHash& hash,
+                uint64_t timeout_ns) {
   int32_t rank = 0;
   int32_t size = 0;
-  HETCOMM_RETURN_IF_ERROR(of_call(hetcomm_communicator_rank(communicator, &rank, &size)));
+  Status asked = of_call(hetcomm_communicator_rank(communicator, &rank, &size));
+  if (!asked.ok()) return {.status = std::move(asked)};
   const Verdict mine = verdict_of(own, hash);
   std::vector<Verdict> all(static_cast<size_t>(size));
   hetcomm_collective_options_t options{};
@@ -75,9 +77,10 @@ Status agree(hetcomm_communicator_t* communicator, const Status& own, const Plan
                                 hetcomm_buffer_host(all.data(), sizeof(mine) * all.size()),
                                 HETCOMM_UINT8, &options, &request));
   if (told.ok()) told = wait(request);
-  if (!own.ok()) return own;
-  if (!told.ok()) return told.annotate("waiting for the pipeline plans of the other ranks");
-  return judge(all);
+  const bool all_know = told.ok();
+  if (!own.ok()) return {own, all_know};
+  if (!all_know) return {told.annotate("waiting for the pipeline plans of the other ranks")};
+  return {judge(all), all_know};
 }
 
 }  // namespace hetcomm::pipeline

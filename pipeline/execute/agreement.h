@@ -10,10 +10,18 @@
 
 namespace hetcomm::pipeline {
 
-// Collective. Returns |own| if it is a failure. Otherwise fails with kAborted if another rank has
-// failed, with that rank's status and reason, and with kMismatch if ranks have different |hash|es.
+// How ranks have agreed.
+struct Agreement {
+  Status status;
+  // All ranks come to the same end. Otherwise the communicator's collective operations have failed,
+  // and another rank may take the agreement for made.
+  bool all_know = false;
+};
+
+// Collective. The status is |own| if that is a failure. Otherwise it is kAborted if another rank has
+// failed, with that rank's status and reason, and kMismatch if ranks have different |hash|es.
 // |timeout_ns| as in hetcomm_collective_options_t.
-Status agree(hetcomm_communicator_t* communicator, const Status& own, const PlanHash& hash,
-             uint64_t timeout_ns);
+Agreement agree(hetcomm_communicator_t* communicator, const Status& own, const PlanHash& hash,
+                uint64_t timeout_ns);
 
 }  // namespace hetcomm::pipeline

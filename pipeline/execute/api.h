@@ -24,12 +24,16 @@ inline Status of_operation(const hetcomm_completion_t& completion) {
   return {static_cast<Code>(completion.status), completion.text};
 }
 
-// Waits for the operation, which ends at its own deadline at the latest. The handle is used up, but
-// for kTimedOut when |timeout_ns| has passed.
-inline Status wait(hetcomm_request_t* request, uint64_t timeout_ns = HETCOMM_TIMEOUT_INFINITE) {
+// Waits for the operation, which ends at its own deadline at the latest. |request| is nullptr
+// afterwards, unless |timeout_ns| has passed.
+inline Status wait_and_clear(hetcomm_request_t*& request, uint64_t timeout_ns) {
   hetcomm_completion_t completion;
   HETCOMM_RETURN_IF_ERROR(of_call(hetcomm_request_wait(request, timeout_ns, &completion)));
+  request = nullptr;
   return of_operation(completion);
+}
+inline Status wait(hetcomm_request_t* request) {
+  return wait_and_clear(request, HETCOMM_TIMEOUT_INFINITE);
 }
 
 // Returns what |body| returns, or a failure for an exception.

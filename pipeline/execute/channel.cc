@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include "src/base/element_type.h"
+#include "pipeline/plan/check_plan.h"
 
 namespace hetcomm::pipeline {
 namespace {
@@ -53,91 +53,123 @@ Result<uint64_t> RunLimits::left_ns() const {
 }
 
 Status Channel::open(const ChannelPlace& place) {
-  const PlanBoundary& boundary = pipeline_.boundaries[program_.boundary];
+  const PlanBoundary& boundary = pipeline_.boundaries[ends_.boundary];
   const PlanStage& own =
-      pipeline_.stages[program_.role == ChannelRole::kReceive ? program_.taker : program_.maker];
+      pipeline_.stages[ends_.role == ChannelRole::kReceive ? ends_.taker : ends_.maker];
+  std::vector<const PlanTensor*> tensors;
   for (const PlanTensor& each : boundary.tensors) {
-    if (program_.is_backward && !each.has_gradient) continue;
-    tensors_.push_back(&each);
-    shapes_.push_back(local_shape(each, own));
+    if (!ends_.is_backward || each.has_gradient) tensors.push_back(&each);
   }
-  buffer_of_.resize(program_.order.size());
+  if (pipeline_.lengths.empty()) add_length(own, tensors, 0);
+  for (const uint64_t each : pipeline_.lengths) add_length(own, tensors, each);
+  buffer_of_.resize(pipeline_.micro_batches);
   stream_ = place.stream;
-  if (program_.role != ChannelRole::kLocal) HETCOMM_RETURN_IF_ERROR(make_reshard(place));
+  if (ends_.role != ChannelRole::kLocal) {
+    for (Length& each : lengths_) HETCOMM_RETURN_IF_ERROR(make_reshard(place, each));
+  }
   return allocate(place);
 }
 
-Status Channel::make_reshard(const ChannelPlace& place) {
-  const PlanBoundary& boundary = pipeline_.boundaries[program_.boundary];
+void Channel::add_length(const PlanStage& own, const std::vector<const PlanTensor*>& tensors,
+                         uint64_t length) {
+  Length& added = lengths_.emplace_back();
+  for (const PlanTensor* each : tensors) {
+    added.tensors.push_back(at_length(*each, length));
+    added.shapes.push_back(local_shape(added.tensors.back(), own));
+  }
+}
+
+Status Channel::make_reshard(const ChannelPlace& place, Length& length) {
+  const PlanBoundary& boundary = pipeline_.boundaries[ends_.boundary];
   std::vector<OwnedLayout> layouts;
   std::vector<hetcomm_reshard_tensor_t> moved;
-  for (const PlanTensor* tensor : tensors_) {
-    for (const uint32_t stage : {program_.maker, program_.taker}) {
-      Result<OwnedLayout> layout = make_layout(*tensor, pipeline_.stages[stage]);
+  for (const PlanTensor& tensor : length.tensors) {
+    for (const uint32_t stage : {ends_.maker, ends_.taker}) {
+      Result<OwnedLayout> layout = make_layout(tensor, pipeline_.stages[stage]);
       if (!layout.ok()) return layout.status();
       layouts.push_back(std::move(layout).value());
     }
     moved.push_back({.source = layouts[layouts.size() - 2].get(),
                      .destination = layouts.back().get(),
-                     .source_type = tensor->type,
-                     .destination_type = tensor->type});
+                     .source_type = tensor.type,
+                     .destination_type = tensor.type});
   }
   hetcomm_reshard_options_t options{};
   options.struct_size = sizeof(options);
   options.strategy = boundary.strategy;
-  options.in_flight = program_.in_flight;
-  options.tag = 2 * uint64_t{program_.boundary} + (program_.is_backward ? 1 : 0);
+  options.in_flight = ends_.in_flight;
+  // Plans of different lengths have the same tag: they are made in the same order on all ranks.
+  options.tag = place.generation << 32 | 2 * uint64_t{ends_.boundary} | (ends_.is_backward ? 1 : 0);
   options.slice_bytes = boundary.slice_bytes;
   hetcomm_reshard_t* reshard = nullptr;
   HETCOMM_RETURN_IF_ERROR(of_call(
       hetcomm_reshard_create(place.communicator, moved.data(), moved.size(), &options, &reshard)));
-  reshard_.reset(reshard);
+  length.reshard.reset(reshard);
   return {};
 }
 
 Status Channel::allocate(const ChannelPlace& place) {
-  buffers_.resize(program_.buffers);
-  for (size_t i = 0; i < tensors_.size(); ++i) {
-    uint64_t bytes = size_of(static_cast<ElementType>(tensors_[i]->type));
-    for (const uint64_t length : shapes_[i]) bytes *= length;
-    const uint64_t distance = (bytes + kAlignment - 1) / kAlignment * kAlignment;
-    // A layout has at most 2^48 elements, so that the product stays in range.
-    if (distance > kMaxBytes / program_.buffers) {
-      return {Code::kOutOfRange, fmt::format("tensor '{}' needs {} buffers of {} bytes",
-                                             tensors_[i]->name, program_.buffers, distance)};
-    }
-    hetcomm_memory_t* memory = nullptr;
-    HETCOMM_RETURN_IF_ERROR(of_call(hetcomm_memory_allocate(place.context, place.device,
-                                                            distance * program_.buffers, &memory)));
-    memories_.emplace_back(memory);
-    buffer_bytes_ += distance * program_.buffers;
-    void* address = nullptr;
-    if (place.is_host_accessible) {
-      HETCOMM_RETURN_IF_ERROR(of_call(hetcomm_memory_address(memory, &address)));
-    }
-    for (uint32_t at = 0; at < program_.buffers; ++at) {
-      const hetcomm_buffer_t data = hetcomm_buffer_memory(memory, distance * at, bytes);
-      buffers_[at].data.push_back(data);
-      buffers_[at].tensors.push_back(
-          {.name = tensors_[i]->name.c_str(),
+  uint32_t count = 0;
+  for (const ProgramChannel* each : programs_) count = std::max(count, each->buffers);
+  buffers_.resize(count);
+  for (Buffer& each : buffers_) each.shares.resize(lengths_.size());
+  for (size_t i = 0; i < lengths_.back().tensors.size(); ++i) {
+    HETCOMM_RETURN_IF_ERROR(allocate_tensor(place, i));
+  }
+  return {};
+}
+
+// The last length is the greatest.
+Status Channel::allocate_tensor(const ChannelPlace& place, size_t index) {
+  const uint64_t most =
+      bytes_of(lengths_.back().tensors[index].type, lengths_.back().shapes[index]);
+  const uint64_t distance = (most + kAlignment - 1) / kAlignment * kAlignment;
+  // A layout has at most 2^48 elements, so that the product stays in range.
+  if (distance > kMaxBytes / buffers_.size()) {
+    return {Code::kOutOfRange,
+            fmt::format("tensor '{}' needs {} buffers of {} bytes",
+                        lengths_.back().tensors[index].name, buffers_.size(), distance)};
+  }
+  const uint64_t bytes = distance * buffers_.size();
+  hetcomm_memory_t* memory = nullptr;
+  HETCOMM_RETURN_IF_ERROR(
+      of_call(hetcomm_memory_allocate(place.context, place.device, bytes, &memory)));
+  memories_.emplace_back(memory);
+  buffer_bytes_ += bytes;
+  void* address = nullptr;
+  if (place.is_host_accessible) {
+    HETCOMM_RETURN_IF_ERROR(of_call(hetcomm_memory_address(memory, &address)));
+  }
+  for (size_t at = 0; at < buffers_.size(); ++at) {
+    for (size_t l = 0; l < lengths_.size(); ++l) {
+      const PlanTensor& tensor = lengths_[l].tensors[index];
+      const std::vector<uint64_t>& shape = lengths_[l].shapes[index];
+      const hetcomm_buffer_t data =
+          hetcomm_buffer_memory(memory, distance * at, bytes_of(tensor.type, shape));
+      Share& share = buffers_[at].shares[l];
+      share.data.push_back(data);
+      share.tensors.push_back(
+          {.name = tensor.name.c_str(),
            .buffer = data,
            .address = address == nullptr ? nullptr : static_cast<char*>(address) + data.offset,
-           .type = tensors_[i]->type,
-           .dimensions = static_cast<uint32_t>(shapes_[i].size()),
-           .shape = shapes_[i].data()});
+           .type = tensor.type,
+           .dimensions = static_cast<uint32_t>(shape.size()),
+           .shape = shape.data()});
     }
   }
   return {};
 }
 
-Status Channel::begin(const RunLimits& limits) {
+Status Channel::begin(RunKind kind, const RunLimits& limits, const std::vector<uint8_t>& lengths) {
+  items_ = programs_[static_cast<size_t>(kind)];
   limits_ = limits;
+  lengths_of_run_ = &lengths;
   posted_ = 0;
   free_.clear();
   // Buffers are taken from the end.
-  for (uint32_t at = program_.buffers; at > 0; --at) free_.push_back(at - 1);
-  if (program_.role != ChannelRole::kReceive) return {};
-  for (uint32_t i = 0; i < program_.in_flight; ++i) HETCOMM_RETURN_IF_ERROR(post());
+  for (size_t at = buffers_.size(); at > 0; --at) free_.push_back(static_cast<uint32_t>(at - 1));
+  if (ends_.role != ChannelRole::kReceive) return {};
+  for (uint32_t i = 0; i < ends_.in_flight; ++i) HETCOMM_RETURN_IF_ERROR(post());
   return {};
 }
 
@@ -148,8 +180,8 @@ uint32_t Channel::pop_free() {
 }
 
 Status Channel::post() {
-  if (posted_ == program_.order.size()) return {};
-  const uint32_t micro_batch = program_.order[posted_++];
+  if (posted_ == items_->order.size()) return {};
+  const uint32_t micro_batch = items_->order[posted_++];
   buffer_of_[micro_batch] = pop_free();
   return start(micro_batch, buffers_[buffer_of_[micro_batch]]);
 }
@@ -164,51 +196,41 @@ Status Channel::start(uint32_t micro_batch, Buffer& buffer) {
   const Result<uint64_t> left_ns = limits_.left_ns();
   if (!left_ns.ok()) return left_ns.status();
   options.timeout_ns = left_ns.value();
-  const bool sends = program_.role == ChannelRole::kSend;
-  return of_call(hetcomm_reshard_start(reshard_.get(), sends ? buffer.data.data() : nullptr,
-                                       sends ? nullptr : buffer.data.data(), &options,
-                                       &buffer.request));
+  const bool sends = ends_.role == ChannelRole::kSend;
+  const size_t length = length_of(micro_batch);
+  const hetcomm_buffer_t* const data = buffer.shares[length].data.data();
+  return of_call(hetcomm_reshard_start(lengths_[length].reshard.get(), sends ? data : nullptr,
+                                       sends ? nullptr : data, &options, &buffer.request));
 }
 
 Status Channel::acquire(uint32_t micro_batch) {
-  if (program_.role == ChannelRole::kLocal) {
+  if (ends_.role == ChannelRole::kLocal) {
     buffer_of_[micro_batch] = pop_free();
     return {};
   }
-  buffer_of_[micro_batch] = program_.item[micro_batch] % program_.buffers;
+  buffer_of_[micro_batch] = items_->item[micro_batch] % static_cast<uint32_t>(buffers_.size());
   return await(micro_batch);
 }
 
-Status Channel::wait_for(Buffer& buffer) {
-  if (buffer.request == nullptr) return {};
-  hetcomm_request_t* const request = std::exchange(buffer.request, nullptr);
-  Status ended = wait(request, limits_.wait_ns);
-  // Past the limit of the wait the operation is still there: drain() takes it back.
-  if (ended.code() == Code::kTimedOut &&
-      hetcomm_request_test(request, nullptr) == HETCOMM_PENDING) {
-    buffer.request = request;
-  }
-  return ended;
-}
-
 Status Channel::send(uint32_t micro_batch) {
-  if (program_.role == ChannelRole::kLocal) return {};
+  if (ends_.role == ChannelRole::kLocal) return {};
   return start(micro_batch, buffers_[buffer_of_[micro_batch]]);
 }
 
-Status Channel::take() { return program_.role == ChannelRole::kReceive ? post() : Status(); }
+Status Channel::take() { return ends_.role == ChannelRole::kReceive ? post() : Status(); }
 
 void Channel::release(uint32_t micro_batch) { free_.push_back(buffer_of_[micro_batch]); }
 
 Status Channel::settle() {
-  for (Buffer& each : buffers_) HETCOMM_RETURN_IF_ERROR(wait_for(each));
+  for (Buffer& each : buffers_) {
+    HETCOMM_RETURN_IF_ERROR(limits_.terms->wait_for(each.request, limits_.wait_ns));
+  }
   return {};
 }
 
 void Channel::drain() {
   for (Buffer& each : buffers_) {
-    if (each.request == nullptr) continue;
-    static_cast<void>(wait(std::exchange(each.request, nullptr)));
+    if (each.request != nullptr) static_cast<void>(wait(std::exchange(each.request, nullptr)));
   }
 }
 

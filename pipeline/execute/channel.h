@@ -7,6 +7,7 @@
 //   local       acquire() -> the step writes -> take() -> steps read -> release()
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -15,6 +16,7 @@
 
 #include "pipeline/execute/api.h"
 #include "pipeline/execute/program.h"
+#include "pipeline/execute/terms.h"
 #include "pipeline/plan/plan.h"
 #include "src/base/status.h"
 
@@ -27,11 +29,15 @@ struct ChannelPlace {
   int32_t device = 0;
   bool is_host_accessible = false;  // the CPU may touch the device's memory
   hetcomm_stream_t* stream = nullptr;
+  // Counts the plans that the pipeline has opened channels for, also in vain. The reshard plans of
+  // each have tags of their own: after a failure ranks may have made different numbers of them.
+  uint64_t generation = 0;
 };
 
 // Labels and bounds the operations of a run.
 struct RunLimits {
   uint64_t step = 0;
+  Terms* terms = nullptr;
   uint64_t deadline_ns = UINT64_MAX;  // of the run, by the steady clock; UINT64_MAX: none
   uint64_t wait_ns = UINT64_MAX;      // of each wait
 
@@ -41,28 +47,34 @@ struct RunLimits {
 
 class Channel {
  public:
-  Channel(const ProgramChannel& channel, const PlanPipeline& pipeline)
-      : program_(channel), pipeline_(pipeline) {}
+  // |programs| are what the channel is in each kind of run; they differ in their items.
+  Channel(const std::array<const ProgramChannel*, kRunKinds>& programs,
+          const PlanPipeline& pipeline)
+      : programs_(programs), ends_(*programs.front()), pipeline_(pipeline) {}
   Channel(Channel&&) = default;
 
-  // Allocates the buffers and makes the reshard plan.
+  // Allocates the buffers and makes the reshard plans.
   Status open(const ChannelPlace& place);
 
-  ChannelRole role() const { return program_.role; }
-  const ProgramChannel& program() const { return program_; }
+  ChannelRole role() const { return ends_.role; }
+  uint32_t maker() const { return ends_.maker; }
+  uint32_t taker() const { return ends_.taker; }
   uint64_t buffer_bytes() const { return buffer_bytes_; }
   // The tensors of |micro_batch|, which has a buffer.
   const std::vector<hetcomm_pipeline_tensor_t>& tensors(uint32_t micro_batch) const {
-    return buffers_[buffer_of_[micro_batch]].tensors;
+    return buffers_[buffer_of_[micro_batch]].shares[length_of(micro_batch)].tensors;
   }
 
-  // Begins a run. A receiver posts its first receives.
-  Status begin(const RunLimits& limits);
+  // Begins a run. A receiver posts its first receives. |lengths| has to live until the run has
+  // ended.
+  Status begin(RunKind kind, const RunLimits& limits, const std::vector<uint8_t>& lengths);
   // Waits until a buffer for |micro_batch| is free. Sender and local only.
   Status acquire(uint32_t micro_batch);
   Status send(uint32_t micro_batch);
   // Waits until the data of |micro_batch| is here.
-  Status await(uint32_t micro_batch) { return wait_for(buffers_[buffer_of_[micro_batch]]); }
+  Status await(uint32_t micro_batch) {
+    return limits_.terms->wait_for(buffers_[buffer_of_[micro_batch]].request, limits_.wait_ns);
+  }
   // Takes the item: the receiver posts its next receive.
   Status take();
   void release(uint32_t micro_batch);
@@ -72,25 +84,41 @@ class Channel {
   void drain();
 
  private:
-  struct Buffer {
-    std::vector<hetcomm_buffer_t> data;  // by tensor
+  // What a micro-batch of one length has in a buffer, by tensor.
+  struct Share {
+    std::vector<hetcomm_buffer_t> data;
     std::vector<hetcomm_pipeline_tensor_t> tensors;
+  };
+  struct Buffer {
+    std::vector<Share> shares;             // by length
     hetcomm_request_t* request = nullptr;  // the operation that uses the buffer
   };
+  // A length of micro-batches, or the only one.
+  struct Length {
+    std::vector<PlanTensor> tensors;            // of that length
+    std::vector<std::vector<uint64_t>> shapes;  // of this rank, by tensor
+    OwnedReshard reshard;
+  };
 
-  Status make_reshard(const ChannelPlace& place);
+  void add_length(const PlanStage& own, const std::vector<const PlanTensor*>& tensors,
+                  uint64_t length);
+  Status make_reshard(const ChannelPlace& place, Length& length);
   Status allocate(const ChannelPlace& place);
-  Status wait_for(Buffer& buffer);
+  Status allocate_tensor(const ChannelPlace& place, size_t index);
+  size_t length_of(uint32_t micro_batch) const {
+    return lengths_of_run_->empty() ? 0 : (*lengths_of_run_)[micro_batch];
+  }
   Status post();
   Status start(uint32_t micro_batch, Buffer& buffer);
   uint32_t pop_free();
 
-  const ProgramChannel& program_;
+  const std::array<const ProgramChannel*, kRunKinds> programs_;
+  const ProgramChannel& ends_;
+  const ProgramChannel* items_ = nullptr;  // of the run
   const PlanPipeline& pipeline_;
-  std::vector<const PlanTensor*> tensors_;
-  std::vector<std::vector<uint64_t>> shapes_;  // of this rank, by tensor
-  OwnedReshard reshard_;
+  std::vector<Length> lengths_;        // as PlanPipeline::lengths, or one
   std::vector<OwnedMemory> memories_;  // by tensor
+  const std::vector<uint8_t>* lengths_of_run_ = nullptr;
   hetcomm_stream_t* stream_ = nullptr;
   std::vector<Buffer> buffers_;
   std::vector<uint32_t> free_;

@@ -8,7 +8,6 @@
 #include <fmt/format.h>
 
 #include "pipeline/execute/agreement.h"
-#include "pipeline/plan/plan_json.h"
 #include "pipeline/schedule/faults.h"
 #include "src/base/text.h"
 #include "src/base/units.h"
@@ -18,37 +17,25 @@ namespace {
 
 using Kind = ActionKind;
 
-static_assert(HETCOMM_PIPELINE_FORWARD == static_cast<int>(Kind::kForward));
-static_assert(HETCOMM_PIPELINE_BACKWARD == static_cast<int>(Kind::kBackward));
-static_assert(HETCOMM_PIPELINE_INPUT_GRAD == static_cast<int>(Kind::kInputGrad));
-static_assert(HETCOMM_PIPELINE_WEIGHT_GRAD == static_cast<int>(Kind::kWeightGrad));
-static_assert(HETCOMM_PIPELINE_RECOMPUTE == static_cast<int>(Kind::kRecompute));
-static_assert(HETCOMM_PIPELINE_REDUCE_GRAD == static_cast<int>(Kind::kReduceGradient));
-static_assert(HETCOMM_PIPELINE_UNSHARD == static_cast<int>(Kind::kUnshard));
-static_assert(HETCOMM_PIPELINE_RESHARD == static_cast<int>(Kind::kReshard));
-
-const hetcomm_pipeline_callback_t* callback_of(const hetcomm_pipeline_chunk_t& chunk, Kind kind) {
-  switch (kind) {
-    case Kind::kForward:
-      return &chunk.forward;
-    case Kind::kBackward:
-      return &chunk.backward;
-    case Kind::kInputGrad:
-      return &chunk.input_grad;
-    case Kind::kWeightGrad:
-      return &chunk.weight_grad;
-    case Kind::kRecompute:
-      return &chunk.recompute;
-    case Kind::kReduceGradient:
-      return &chunk.reduce_grad;
-    case Kind::kUnshard:
-      return &chunk.unshard;
-    case Kind::kReshard:
-      return &chunk.reshard;
-    default:
-      return nullptr;
-  }
+uint32_t flags_of(RunKind kind) {
+  return kind == RunKind::kEvaluate ? HETCOMM_PIPELINE_EVALUATE : 0;
 }
+
+// A time limit of several calls together. 0: that of the library, for each.
+class Countdown {
+ public:
+  explicit Countdown(uint64_t timeout_ns) : timeout_ns_(timeout_ns), began_ns_(clock_ns()) {}
+  // Returns what is left, as the C API takes it.
+  uint64_t left_ns() const {
+    const uint64_t passed_ns = clock_ns() - began_ns_;
+    if (timeout_ns_ == 0) return HETCOMM_TIMEOUT_DEFAULT;
+    return passed_ns >= timeout_ns_ ? HETCOMM_TIMEOUT_POLL : timeout_ns_ - passed_ns;
+  }
+
+ private:
+  const uint64_t timeout_ns_;
+  const uint64_t began_ns_;
+};
 
 // The other ranks end with ABORTED, unless they have found out by themselves that a rank is lost.
 std::string text_for_others(uint32_t rank, const Status& failure) {
@@ -61,7 +48,7 @@ std::string text_for_others(uint32_t rank, const Status& failure) {
 Result<std::unique_ptr<Executor>> Executor::create(hetcomm_communicator_t* communicator,
                                                    std::string_view plan, Trainer trainer,
                                                    uint64_t timeout_ns, const Status& known) {
-  const uint64_t began_ns = clock_ns();
+  const Countdown countdown(timeout_ns);
   std::unique_ptr<Executor> made;
   PlanHash hash{};
   const Status prepared = status_of([&]() -> Status {
@@ -69,20 +56,20 @@ Result<std::unique_ptr<Executor>> Executor::create(hetcomm_communicator_t* commu
     made.reset(new Executor());
     made->trainer_ = std::move(trainer);
     HETCOMM_RETURN_IF_ERROR(made->prepare(communicator, plan));
-    hash = hash_of(made->plan_);
+    hash = made->loaded_->hash();
     return {};
   });
-  HETCOMM_RETURN_IF_ERROR(agree(communicator, prepared, hash, timeout_ns));
+  HETCOMM_RETURN_IF_ERROR(agree(communicator, prepared, hash, timeout_ns).status);
   hetcomm_communicator_t* own = nullptr;
   HETCOMM_RETURN_IF_ERROR(of_call(hetcomm_communicator_split(
-      communicator, 0, static_cast<int32_t>(made->program_.rank), &own)));
+      communicator, 0, static_cast<int32_t>(made->loaded_->program().rank), &own)));
   made->communicator_.reset(own);
-  const Status opened = status_of([&] { return made->open_channels(communicator); });
-  const uint64_t passed_ns = clock_ns() - began_ns;
-  const uint64_t left_ns = timeout_ns == 0           ? 0
-                           : passed_ns >= timeout_ns ? HETCOMM_TIMEOUT_POLL
-                                                     : timeout_ns - passed_ns;
-  HETCOMM_RETURN_IF_ERROR(agree(own, opened, hash, left_ns));
+  const Status opened = status_of([&]() -> Status {
+    HETCOMM_RETURN_IF_ERROR(made->find_place(communicator));
+    return made->loaded_->open_channels(made->place_);
+  });
+  HETCOMM_RETURN_IF_ERROR(agree(own, opened, hash, countdown.left_ns()).status);
+  made->use(std::move(made->loaded_));
   return made;
 }
 
@@ -92,81 +79,45 @@ Status Executor::prepare(hetcomm_communicator_t* communicator, std::string_view 
   int32_t rank = 0;
   int32_t size = 0;
   HETCOMM_RETURN_IF_ERROR(of_call(hetcomm_communicator_rank(communicator, &rank, &size)));
-  Result<PipelinePlan> parsed = parse_plan(plan);
-  if (!parsed.ok()) return parsed.status().annotate("plan");
-  plan_ = std::move(parsed).value();
-  if (plan_.ranks.size() != static_cast<size_t>(size)) {
-    return invalid(fmt::format("plan: it is for {} ranks, and the communicator has {}",
-                               plan_.ranks.size(), size));
-  }
-  Result<std::vector<PipelineView>> views = check_plan(plan_);
-  if (!views.ok()) return views.status().annotate("plan");
-  program_ = program_of(plan_, views.value(), static_cast<uint32_t>(rank));
-  HETCOMM_RETURN_IF_ERROR(check_callbacks());
-  HETCOMM_RETURN_IF_ERROR(check_stream());
-  record_.steps.reserve(program_.steps.size());
-  return {};
-}
-
-Status Executor::check_callbacks() const {
-  if (trainer_.chunks.size() != program_.chunks.size()) {
-    return invalid(fmt::format("chunks: there are {} for rank {}, which has {} stages",
-                               trainer_.chunks.size(), program_.rank, program_.chunks.size()));
-  }
-  for (const ProgramStep& step : program_.steps) {
-    if (!is_computation(step.action.kind)) continue;
-    if (callback_of(trainer_.chunks[step.chunk], step.action.kind)->function != nullptr) continue;
-    return invalid(fmt::format("chunks[{}]: rank {} has no callback for the {}", step.chunk,
-                               program_.rank, describe(step.action)));
-  }
-  return {};
-}
-
-Status Executor::check_stream() const {
-  if (trainer_.stream == nullptr) return {};
-  int32_t device = -1;
-  uint32_t flags = 0;
-  HETCOMM_RETURN_IF_ERROR(
-      of_call(hetcomm_stream_info(trainer_.stream, &device, &flags)).annotate("stream"));
-  if ((flags & HETCOMM_STREAM_NOT_HELD) == 0) {
-    return invalid("stream: it has to be made with HETCOMM_STREAM_NOT_HELD");
-  }
-  const uint32_t wanted = plan_.ranks[program_.rank].device;
-  if (static_cast<uint32_t>(device) == wanted) return {};
-  return invalid(fmt::format("stream: it belongs to device {}, and rank {} has device {}", device,
-                             program_.rank, wanted));
+  auto loaded = LoadedPlan::load(plan, static_cast<uint32_t>(rank), static_cast<uint32_t>(size));
+  if (!loaded.ok()) return loaded.status();
+  loaded_ = std::move(loaded).value();
+  return loaded_->check_trainer(trainer_);
 }
 
 Status Executor::find_wait_limit() {
   const char* text = nullptr;
-  HETCOMM_RETURN_IF_ERROR(of_call(hetcomm_context_variable(context_, "HETCOMM_TIMEOUT", &text)));
+  HETCOMM_RETURN_IF_ERROR(
+      of_call(hetcomm_context_variable(place_.context, "HETCOMM_TIMEOUT", &text)));
   const Result<uint64_t> limit_ns = parse_duration(text);
   if (!limit_ns.ok()) return limit_ns.status();
   wait_limit_ns_ = limit_ns.value();
   return {};
 }
 
-Status Executor::open_channels(hetcomm_communicator_t* communicator) {
-  ChannelPlace place{.communicator = communicator_.get(),
-                     .device = static_cast<int32_t>(plan_.ranks[program_.rank].device),
-                     .stream = trainer_.stream};
-  HETCOMM_RETURN_IF_ERROR(of_call(hetcomm_communicator_context(communicator, &place.context)));
-  context_ = place.context;
+Status Executor::find_place(hetcomm_communicator_t* communicator) {
+  const uint32_t rank = loaded_->program().rank;
+  place_ = {.communicator = communicator_.get(),
+            .device = static_cast<int32_t>(loaded_->plan().ranks[rank].device),
+            .stream = trainer_.stream};
+  HETCOMM_RETURN_IF_ERROR(of_call(hetcomm_communicator_context(communicator, &place_.context)));
   HETCOMM_RETURN_IF_ERROR(find_wait_limit());
   hetcomm_device_info_t device{};
   device.struct_size = sizeof(device);
-  const Status known = of_call(hetcomm_device_info(place.context, place.device, &device));
-  if (!known.ok()) return known.annotate(fmt::format("plan: ranks[{}].device", program_.rank));
-  place.is_host_accessible = device.host_accessible != 0;
-  channels_.reserve(program_.channels.size());
-  for (const ProgramChannel& each : program_.channels) {
-    Channel& channel = channels_.emplace_back(each, plan_.pipelines[program_.pipeline]);
-    HETCOMM_RETURN_IF_ERROR(channel.open(place));
-    facts_.buffer_bytes += channel.buffer_bytes();
-  }
-  facts_.slots = program_.slots;
-  facts_.chunks = static_cast<uint32_t>(program_.chunks.size());
-  return {};
+  const Status known = of_call(hetcomm_device_info(place_.context, place_.device, &device));
+  place_.is_host_accessible = device.host_accessible != 0;
+  return known.annotate(fmt::format("plan: ranks[{}].device", rank));
+}
+
+// Takes |loaded|, whose channels are open.
+void Executor::use(std::unique_ptr<LoadedPlan> loaded) {
+  loaded_ = std::move(loaded);
+  program_ = &loaded_->program();
+  record_ = {};
+  record_.steps.reserve(program_->steps.size());
+  facts_.buffer_bytes = loaded_->buffer_bytes();
+  facts_.slots = program_->slots;
+  facts_.chunks = static_cast<uint32_t>(program_->chunks.size());
 }
 
 Status Executor::check_process() const {
@@ -174,34 +125,102 @@ Status Executor::check_process() const {
   return status.code() == Code::kForked ? status : Status();
 }
 
-Status Executor::run(uint64_t step, uint64_t timeout_ns) {
+Status Executor::set_schedule(std::string_view plan, uint64_t timeout_ns, const Status& known) {
+  HETCOMM_RETURN_IF_ERROR(check_process());
+  if (!ended_.ok()) return ended_;
+  const Countdown countdown(timeout_ns);
+  std::unique_ptr<LoadedPlan> next;
+  PlanHash hash{};
+  const Status prepared = status_of([&]() -> Status {
+    HETCOMM_RETURN_IF_ERROR(known);
+    auto loaded =
+        LoadedPlan::load(plan, program_->rank, static_cast<uint32_t>(loaded_->plan().ranks.size()));
+    if (!loaded.ok()) return loaded.status();
+    next = std::move(loaded).value();
+    hash = next->hash();
+    HETCOMM_RETURN_IF_ERROR(next->check_like(*loaded_));
+    return next->check_trainer(trainer_);
+  });
+  Agreement agreed = agree(communicator_.get(), prepared, hash, timeout_ns);
+  if (agreed.status.ok()) {
+    ++place_.generation;
+    const Status opened = status_of([&] { return next->open_channels(place_); });
+    agreed = agree(communicator_.get(), opened, hash, countdown.left_ns());
+  }
+  // A rank that has not heard of the others cannot know which plan they have.
+  if (!agreed.all_know) return fail(agreed.status);
+  HETCOMM_RETURN_IF_ERROR(agreed.status);
+  use(std::move(next));
+  return {};
+}
+
+Result<RunWish> Executor::wish_of(const hetcomm_pipeline_run_options_t& options) const {
+  constexpr uint32_t kFlags = HETCOMM_PIPELINE_EVALUATE;
+  if ((options.flags & ~kFlags) != 0) return invalid("options.flags: there is no such flag");
+  RunWish wish;
+  wish.timeout_ns = options.timeout_ns;
+  wish.terms.step = options.step;
+  if ((options.flags & HETCOMM_PIPELINE_EVALUATE) != 0) wish.terms.kind = RunKind::kEvaluate;
+  if (options.lengths == nullptr) return wish;
+  const PlanPipeline& pipeline = loaded_->pipeline();
+  const std::vector<uint64_t>& known = pipeline.lengths;
+  if (known.empty()) return invalid("options.lengths: the plan has none");
+  if (options.length_count != pipeline.micro_batches) {
+    return invalid(fmt::format("options.length_count is {}, and the pipeline has {} micro-batches",
+                               options.length_count, pipeline.micro_batches));
+  }
+  for (size_t i = 0; i < options.length_count; ++i) {
+    const auto found = std::lower_bound(known.begin(), known.end(), options.lengths[i]);
+    if (found == known.end() || *found != options.lengths[i]) {
+      return invalid(fmt::format("options.lengths[{}] is {}, which is none of the plan's", i,
+                                 options.lengths[i]));
+    }
+    wish.terms.lengths.push_back(static_cast<uint8_t>(found - known.begin()));
+  }
+  return wish;
+}
+
+Status Executor::run(const RunWish& wish) {
   HETCOMM_RETURN_IF_ERROR(check_process());
   if (!ended_.ok()) return ended_;
   run_began_ns_ = clock_ns();
-  limits_ = {.step = step};
-  if (timeout_ns == 0) {
+  limits_ = {.step = wish.terms.step, .terms = &terms_};
+  if (wish.timeout_ns == 0) {
     limits_.wait_ns = wait_limit_ns_;
-  } else if (timeout_ns < UINT64_MAX - run_began_ns_) {
-    limits_.deadline_ns = run_began_ns_ + timeout_ns;
+  } else if (wish.timeout_ns < UINT64_MAX - run_began_ns_) {
+    limits_.deadline_ns = run_began_ns_ + wish.timeout_ns;
   }
-  record_.step = step;
+  program_ = &loaded_->program(wish.terms.kind);
+  at_ = 0;
+  record_.step = wish.terms.step;
+  record_.kind = wish.terms.kind;
   record_.steps.clear();
-  const Status status = status_of([&] { return perform(); });
+  const Status status = status_of([&] { return perform(wish); });
   record_.total_ns = clock_ns() - run_began_ns_;
   if (!status.ok()) return fail(status);
   ++facts_.runs;
   return {};
 }
 
-Status Executor::perform() {
-  for (Channel& each : channels_) {
-    const Status begun = each.begin(limits_);
+Status Executor::perform(const RunWish& wish) {
+  const Result<uint64_t> left_ns = limits_.left_ns();
+  if (!left_ns.ok()) return left_ns.status();
+  // Waits for it are bounded.
+  HETCOMM_RETURN_IF_ERROR(terms_.tell(communicator_.get(), loaded_->plan(), program_->pipeline,
+                                      wish.terms, left_ns.value()));
+  // Receives are posted by length.
+  if (!loaded_->pipeline().lengths.empty()) {
+    HETCOMM_RETURN_IF_ERROR(
+        terms_.settle(limits_.wait_ns).annotate("waiting for the lengths of the micro-batches"));
+  }
+  for (Channel& each : loaded_->channels()) {
+    const Status begun = each.begin(wish.terms.kind, limits_, terms_.lengths());
     if (!begun.ok()) {
-      return begun.annotate(fmt::format("posting receives from stage {}", each.program().maker));
+      return begun.annotate(fmt::format("posting receives from stage {}", each.maker()));
     }
   }
-  for (at_ = 0; at_ < program_.steps.size();) {
-    const size_t count = program_.steps[at_].action.overlaps_next ? 2 : 1;
+  while (at_ < program_->steps.size()) {
+    const size_t count = program_->steps[at_].action.overlaps_next ? 2 : 1;
     HETCOMM_RETURN_IF_ERROR(perform_steps(at_, count));
     at_ += count;
   }
@@ -212,52 +231,53 @@ Status Executor::perform_steps(size_t first, size_t count) {
   StepRecord records[2];
   for (size_t i = 0; i < count; ++i) {
     const Status ready = wait_for(first + i, records[i]);
-    if (!ready.ok()) return ready.annotate(describe(program_.steps[first + i].action));
+    if (!ready.ok()) return ready.annotate(describe(program_->steps[first + i].action));
   }
   for (size_t i = 0; i < count; ++i) {
-    for (const uint32_t channel : taken_by(program_, program_.steps[first + i])) {
-      const Status posted = channels_[channel].take();
-      if (!posted.ok()) return posted.annotate(describe(program_.steps[first + i].action));
+    for (const uint32_t channel : taken_by(*program_, program_->steps[first + i])) {
+      const Status posted = loaded_->channels()[channel].take();
+      if (!posted.ok()) return posted.annotate(describe(program_->steps[first + i].action));
     }
   }
   HETCOMM_RETURN_IF_ERROR(call(first, count, records));
   for (size_t i = 0; i < count; ++i) {
-    const Status finished = finish(program_.steps[first + i]);
-    if (!finished.ok()) return finished.annotate(describe(program_.steps[first + i].action));
+    const Status finished = finish(program_->steps[first + i]);
+    if (!finished.ok()) return finished.annotate(describe(program_->steps[first + i].action));
   }
   return {};
 }
 
-Status Executor::check_run() const {
+Status Executor::check_run() {
   // Data moves between steps too if there is no progress thread.
-  HETCOMM_RETURN_IF_ERROR(of_call(hetcomm_context_progress(context_)));
+  HETCOMM_RETURN_IF_ERROR(of_call(hetcomm_context_progress(place_.context)));
   if (is_cancelled_.load(std::memory_order_relaxed)) return {Code::kCancelled, "it was cancelled"};
   HETCOMM_RETURN_IF_ERROR(of_call(hetcomm_communicator_status(communicator_.get())));
+  HETCOMM_RETURN_IF_ERROR(terms_.look());
   return limits_.left_ns().status();
 }
 
 // Waits until the step |index| may run.
 Status Executor::wait_for(size_t index, StepRecord& record) {
-  const ProgramStep& step = program_.steps[index];
+  const ProgramStep& step = program_->steps[index];
   HETCOMM_RETURN_IF_ERROR(check_run());
-  const std::vector<uint32_t>& taken = taken_by(program_, step);
-  const std::vector<uint32_t>& made = made_by(program_, step);
+  const std::vector<uint32_t>& taken = taken_by(*program_, step);
+  const std::vector<uint32_t>& made = made_by(*program_, step);
   if (taken.empty() && made.empty()) return {};
   const uint64_t began_ns = clock_ns();
   for (const uint32_t channel : taken) {
-    if (channels_[channel].role() != ChannelRole::kReceive) continue;
-    const Status here = channels_[channel].await(step.action.micro_batch);
+    if (loaded_->channels()[channel].role() != ChannelRole::kReceive) continue;
+    const Status here = loaded_->channels()[channel].await(step.action.micro_batch);
     if (!here.ok()) {
       return here.annotate(
-          fmt::format("waiting for data of stage {}", channels_[channel].program().maker));
+          fmt::format("waiting for data of stage {}", loaded_->channels()[channel].maker()));
     }
   }
   const uint64_t has_data_ns = clock_ns();
   for (const uint32_t channel : made) {
-    const Status free = channels_[channel].acquire(step.action.micro_batch);
+    const Status free = loaded_->channels()[channel].acquire(step.action.micro_batch);
     if (!free.ok()) {
       return free.annotate(
-          fmt::format("sending an earlier item to stage {}", channels_[channel].program().taker));
+          fmt::format("sending an earlier item to stage {}", loaded_->channels()[channel].taker()));
     }
   }
   record.data_wait_ns = has_data_ns - began_ns;
@@ -270,7 +290,7 @@ Status Executor::wait_for(size_t index, StepRecord& record) {
 // Calls the trainer for |count| steps from |first| on, and adds |records| of those that were called.
 Status Executor::call(size_t first, size_t count, const StepRecord* records) {
   reason_[0] = '\0';
-  for (size_t i = 0; i < count; ++i) fill(program_.steps[first + i], calls_[i]);
+  for (size_t i = 0; i < count; ++i) fill(program_->steps[first + i], calls_[i]);
   if (count == 2 && trainer_.pair != nullptr) {
     const uint64_t start_ns = clock_ns();
     const Status paired = status_of_callback([&] {
@@ -279,15 +299,15 @@ Status Executor::call(size_t first, size_t count, const StepRecord* records) {
     for (size_t i = 0; i < count; ++i) keep(records[i], start_ns);
     facts_.callback_ns += clock_ns() - start_ns;
     facts_.callbacks += count;
-    return paired.annotate(fmt::format("{} and {}", describe(program_.steps[first].action),
-                                       describe(program_.steps[first + 1].action)));
+    return paired.annotate(fmt::format("{} and {}", describe(program_->steps[first].action),
+                                       describe(program_->steps[first + 1].action)));
   }
   for (size_t i = 0; i < count; ++i) {
     const uint64_t start_ns = clock_ns();
-    const Status called = call_one(program_.steps[first + i], calls_[i]);
+    const Status called = call_one(program_->steps[first + i], calls_[i]);
     keep(records[i], start_ns);
     facts_.callback_ns += clock_ns() - start_ns;
-    if (!called.ok()) return called.annotate(describe(program_.steps[first + i].action));
+    if (!called.ok()) return called.annotate(describe(program_->steps[first + i].action));
   }
   return {};
 }
@@ -332,7 +352,7 @@ Status Executor::outcome(hetcomm_status_t status) const {
 }
 
 void Executor::fill(const ProgramStep& step, Call& call) {
-  const ProgramStage& stage = program_.chunks[step.chunk];
+  const ProgramStage& stage = program_->chunks[step.chunk];
   const Action& action = step.action;
   call.inputs.clear();
   call.outputs.clear();
@@ -353,8 +373,9 @@ void Executor::fill(const ProgramStep& step, Call& call) {
                  .stage = action.stage,
                  .micro_batch = action.micro_batch,
                  .slot = step.slot,
-                 .reserved = 0,
+                 .flags = flags_of(record_.kind),
                  .step = limits_.step,
+                 .length = length_of(action),
                  .inputs = call.inputs.data(),
                  .input_count = call.inputs.size(),
                  .outputs = call.outputs.data(),
@@ -368,10 +389,17 @@ void Executor::fill(const ProgramStep& step, Call& call) {
                  .reason_capacity = sizeof(reason_)};
 }
 
+// Returns the length of the micro-batch of |action|; 0 if it has none.
+uint64_t Executor::length_of(const Action& action) const {
+  if (!has_micro_batch(action.kind) || terms_.lengths().empty()) return 0;
+  return loaded_->pipeline().lengths[terms_.lengths()[action.micro_batch]];
+}
+
 void Executor::gather(const std::vector<uint32_t>& channels, uint32_t micro_batch,
                       std::vector<hetcomm_pipeline_tensor_t>& tensors) const {
   for (const uint32_t channel : channels) {
-    const std::vector<hetcomm_pipeline_tensor_t>& of = channels_[channel].tensors(micro_batch);
+    const std::vector<hetcomm_pipeline_tensor_t>& of =
+        loaded_->channels()[channel].tensors(micro_batch);
     tensors.insert(tensors.end(), of.begin(), of.end());
   }
 }
@@ -379,26 +407,26 @@ void Executor::gather(const std::vector<uint32_t>& channels, uint32_t micro_batc
 // Sends what |step| has made, and gives back what nobody reads any more.
 Status Executor::finish(const ProgramStep& step) {
   const uint32_t micro_batch = step.action.micro_batch;
-  for (const uint32_t channel : made_by(program_, step)) {
-    HETCOMM_RETURN_IF_ERROR(channels_[channel].send(micro_batch));
+  for (const uint32_t channel : made_by(*program_, step)) {
+    HETCOMM_RETURN_IF_ERROR(loaded_->channels()[channel].send(micro_batch));
   }
-  const ProgramStage& stage = program_.chunks[step.chunk];
+  const ProgramStage& stage = program_->chunks[step.chunk];
   if (step.releases_inputs) release(stage.inputs, micro_batch);
   if (step.releases_output_grads) release(stage.output_grads, micro_batch);
   return {};
 }
 
 void Executor::release(const std::vector<uint32_t>& channels, uint32_t micro_batch) {
-  for (const uint32_t channel : channels) channels_[channel].release(micro_batch);
+  for (const uint32_t channel : channels) loaded_->channels()[channel].release(micro_batch);
 }
 
 // Waits until all data has left, and all ranks have come to their end.
 Status Executor::end() {
   const uint64_t began_ns = clock_ns();
-  for (Channel& each : channels_) {
+  for (Channel& each : loaded_->channels()) {
     const Status sent = each.settle();
     if (!sent.ok()) {
-      return sent.annotate(fmt::format("sending to stage {}", each.program().taker));
+      return sent.annotate(fmt::format("sending to stage {}", each.taker()));
     }
   }
   const Status met = meet_all();
@@ -408,24 +436,13 @@ Status Executor::end() {
 
 Status Executor::meet_all() {
   HETCOMM_RETURN_IF_ERROR(check_run());
+  HETCOMM_RETURN_IF_ERROR(terms_.settle(limits_.wait_ns));
   const Result<uint64_t> left_ns = limits_.left_ns();
   if (!left_ns.ok()) return left_ns.status();
-  const uint64_t own[2] = {limits_.step, ~limits_.step};
-  uint64_t least[2] = {};
-  hetcomm_collective_options_t options{};
-  options.struct_size = sizeof(options);
   // Without a time limit of the run that of the library counts.
-  options.timeout_ns = left_ns.value() == UINT64_MAX ? HETCOMM_TIMEOUT_DEFAULT : left_ns.value();
-  hetcomm_request_t* request = nullptr;
-  HETCOMM_RETURN_IF_ERROR(
-      of_call(hetcomm_allreduce(communicator_.get(), hetcomm_buffer_host(own, sizeof(own)),
-                                hetcomm_buffer_host(least, sizeof(least)), HETCOMM_UINT64,
-                                HETCOMM_REDUCE_MIN, &options, &request)));
-  HETCOMM_RETURN_IF_ERROR(wait(request));
-  if (least[0] == ~least[1]) return {};
-  return {Code::kMismatch,
-          fmt::format("ranks have run different steps of the training, from {} to {}", least[0],
-                      ~least[1])};
+  return of_call(hetcomm_communicator_barrier(communicator_.get(), left_ns.value() == UINT64_MAX
+                                                                       ? HETCOMM_TIMEOUT_DEFAULT
+                                                                       : left_ns.value()));
 }
 
 // Returns what this rank tells its trainer. If another rank has ended the run, its reason comes
@@ -435,15 +452,15 @@ Status Executor::told_here(const Status& failure) const {
     const Status why = of_call(hetcomm_communicator_status(communicator_.get()));
     if (why.code() == Code::kAborted) {
       return {Code::kAborted, fmt::format("{} (rank {} had come to the {})", why.text(),
-                                          program_.rank, describe_place())};
+                                          program_->rank, describe_place())};
     }
   }
-  return failure.annotate(fmt::format("rank {}", program_.rank));
+  return failure.annotate(fmt::format("rank {}", program_->rank));
 }
 
 std::string Executor::describe_place() const {
-  return at_ < program_.steps.size() ? describe(program_.steps[at_].action)
-                                     : std::string("end of its steps");
+  return at_ < program_->steps.size() ? describe(program_->steps[at_].action)
+                                      : std::string("end of its steps");
 }
 
 // Ends the pipeline on all ranks, and waits until no operation uses its buffers.
@@ -456,12 +473,13 @@ Status Executor::fail(const Status& failure) {
   });
   const Status announced = status_of([&] {
     return of_call(hetcomm_communicator_abort(communicator_.get(),
-                                              text_for_others(program_.rank, failure).c_str()));
+                                              text_for_others(program_->rank, failure).c_str()));
   });
   if (!announced.ok()) {
     static_cast<void>(hetcomm_communicator_abort(communicator_.get(), "the pipeline has ended"));
   }
-  for (Channel& each : channels_) each.drain();
+  for (Channel& each : loaded_->channels()) each.drain();
+  terms_.drain();
   ended_ = told;
   return ended_;
 }
@@ -469,7 +487,7 @@ Status Executor::fail(const Status& failure) {
 Status Executor::cancel(const char* reason) {
   HETCOMM_RETURN_IF_ERROR(check_process());
   const std::string text =
-      fmt::format("the pipeline was cancelled on rank {}: {}", program_.rank,
+      fmt::format("the pipeline was cancelled on rank {}: {}", program_->rank,
                   reason != nullptr ? printable_beginning(reason, 400) : "no reason given");
   {
     const std::lock_guard<std::mutex> lock(cancel_mutex_);

@@ -11,26 +11,26 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <hetcomm/pipeline.h>
 
 #include "pipeline/execute/api.h"
 #include "pipeline/execute/channel.h"
+#include "pipeline/execute/loaded_plan.h"
 #include "pipeline/execute/program.h"
+#include "pipeline/execute/terms.h"
 #include "pipeline/execute/trace.h"
-#include "pipeline/plan/check_plan.h"
-#include "pipeline/plan/plan.h"
+#include "pipeline/execute/trainer.h"
 #include "src/base/status.h"
 
 namespace hetcomm::pipeline {
 
-// The trainer's side: copies of what hetcomm_pipeline_create() got.
-struct Trainer {
-  std::vector<hetcomm_pipeline_chunk_t> chunks;
-  hetcomm_stream_t* stream = nullptr;
-  hetcomm_pipeline_pair_t pair = nullptr;
-  void* pair_user_data = nullptr;
+// How one run goes, as hetcomm_pipeline_run_options_t says it.
+struct RunWish {
+  RunTerms terms;
+  uint64_t timeout_ns = 0;
 };
 
 class Executor {
@@ -44,13 +44,19 @@ class Executor {
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
 
-  Status run(uint64_t step, uint64_t timeout_ns);
+  // Fails with kInvalidArgument, and begins no run, if |options| do not fit the plan.
+  Result<RunWish> wish_of(const hetcomm_pipeline_run_options_t& options) const;
+  Status run(const RunWish& wish);
+  // Replaces the plan between two runs. Collective; changes nothing if it fails on any rank, unless
+  // ranks cannot hear of each other. |known| as for create().
+  Status set_schedule(std::string_view plan, uint64_t timeout_ns, const Status& known);
   Status cancel(const char* reason);
   // Fails with kForked in a forked child.
   Status check_process() const;
 
   hetcomm_pipeline_facts_t facts() const;
-  const Program& program() const { return program_; }
+  // The program and the record of the last run.
+  const Program& last_program() const { return loaded_->program(record_.kind); }
   const RunRecord& last_run() const { return record_; }
 
  private:
@@ -66,22 +72,22 @@ class Executor {
   };
 
   Status prepare(hetcomm_communicator_t* communicator, std::string_view plan);
-  Status check_callbacks() const;
-  Status check_stream() const;
   Status find_wait_limit();
-  Status open_channels(hetcomm_communicator_t* communicator);
+  Status find_place(hetcomm_communicator_t* communicator);
+  void use(std::unique_ptr<LoadedPlan> loaded);
 
-  Status perform();
+  Status perform(const RunWish& wish);
   // Performs |count| steps from |first| on: one, or a pair.
   Status perform_steps(size_t first, size_t count);
   // Fails if the run has ended meanwhile.
-  Status check_run() const;
+  Status check_run();
   Status wait_for(size_t index, StepRecord& record);
   Status call(size_t first, size_t count, const StepRecord* records);
   void keep(StepRecord record, uint64_t start_ns);
   template <typename Body>
   Status status_of_callback(Body&& body) const;
   void fill(const ProgramStep& step, Call& call);
+  uint64_t length_of(const Action& action) const;
   void gather(const std::vector<uint32_t>& channels, uint32_t micro_batch,
               std::vector<hetcomm_pipeline_tensor_t>& tensors) const;
   Status call_one(const ProgramStep& step, const Call& call);
@@ -89,18 +95,18 @@ class Executor {
   Status finish(const ProgramStep& step);
   void release(const std::vector<uint32_t>& channels, uint32_t micro_batch);
   Status end();
-  // Waits until all ranks have come here, and compares their numbers of the training step.
+  // Waits until all ranks have come here.
   Status meet_all();
   Status told_here(const Status& failure) const;
   std::string describe_place() const;
   Status fail(const Status& failure);
 
-  PipelinePlan plan_;
-  Program program_;
   Trainer trainer_;
-  hetcomm_context_t* context_ = nullptr;
   OwnedCommunicator communicator_;
-  std::vector<Channel> channels_;  // as Program::channels
+  ChannelPlace place_;
+  std::unique_ptr<LoadedPlan> loaded_;
+  const Program* program_ = nullptr;  // of the run
+  Terms terms_;
   Call calls_[2];
   char reason_[512] = {};
   RunRecord record_;

@@ -18,13 +18,15 @@ bool has_gradient(const PlanBoundary& boundary) {
 
 class ProgramMaker {
  public:
-  ProgramMaker(const PlanPipeline& pipeline, const PipelineView& view, Program& program)
-      : pipeline_(pipeline), view_(view), program_(program) {}
+  ProgramMaker(const PlanPipeline& pipeline, const PipelineView& view, RunKind kind,
+               Program& program)
+      : pipeline_(pipeline),
+        view_(view),
+        performed_(kind == RunKind::kTrain ? view.schedule : view.evaluation),
+        program_(program) {}
 
   void run() {
-    const std::vector<Action>& actions = view_.schedule.actions[program_.group];
-    const bool trains = std::any_of(actions.begin(), actions.end(),
-                                    [](const Action& each) { return gives_input_grad(each.kind); });
+    const bool has_backward = trains(view_.schedule.actions[program_.group]);
     chunk_of_.resize(view_.schedule.stages());
     for (uint32_t stage = 0; stage < view_.schedule.stages(); ++stage) {
       if (view_.schedule.rank_of[stage] != program_.group) continue;
@@ -33,14 +35,19 @@ class ProgramMaker {
     }
     for (uint32_t i = 0; i < pipeline_.boundaries.size(); ++i) {
       add_channel(i, false);
-      if (trains && has_gradient(pipeline_.boundaries[i])) add_channel(i, true);
+      if (has_backward && has_gradient(pipeline_.boundaries[i])) add_channel(i, true);
     }
     number_items();
-    add_steps(actions, trains);
+    add_steps(performed_.actions[program_.group]);
     count_buffers();
   }
 
  private:
+  static bool trains(const std::vector<Action>& actions) {
+    return std::any_of(actions.begin(), actions.end(),
+                       [](const Action& each) { return gives_input_grad(each.kind); });
+  }
+
   uint32_t group_of(uint32_t stage) const { return view_.schedule.rank_of[stage]; }
 
   void add_channel(uint32_t boundary, bool is_backward) {
@@ -83,7 +90,7 @@ class ProgramMaker {
       groups.insert(group_of(channel.maker));
     }
     for (const uint32_t group : groups) {
-      for (const Action& each : view_.schedule.actions[group]) {
+      for (const Action& each : performed_.actions[group]) {
         if (each.kind == Kind::kForward) number(made[0][each.stage], each.micro_batch);
         if (gives_input_grad(each.kind)) number(made[1][each.stage], each.micro_batch);
       }
@@ -97,7 +104,8 @@ class ProgramMaker {
     }
   }
 
-  void add_steps(const std::vector<Action>& actions, bool trains) {
+  void add_steps(const std::vector<Action>& actions) {
+    const bool has_backward = trains(actions);
     std::set<uint32_t> free_slots;
     std::vector<uint32_t> freed;  // by the steps of a pair, which may run at the same time
     // By chunk and micro-batch.
@@ -115,10 +123,10 @@ class ProgramMaker {
         }
         step.slot = slot;
         const bool is_last =
-            trains ? gives_weight_grad(action.kind) : action.kind == Kind::kForward;
+            has_backward ? gives_weight_grad(action.kind) : action.kind == Kind::kForward;
         if (is_last) freed.push_back(slot);
         step.releases_inputs = is_last;
-        step.releases_output_grads = is_last && trains;
+        step.releases_output_grads = is_last && has_backward;
       }
       if (!action.overlaps_next) {
         free_slots.insert(freed.begin(), freed.end());
@@ -163,6 +171,7 @@ class ProgramMaker {
 
   const PlanPipeline& pipeline_;
   const PipelineView& view_;
+  const Schedule& performed_;
   Program& program_;
   std::vector<uint32_t> chunk_of_;  // by stage of this rank
 };
@@ -186,8 +195,8 @@ const std::vector<uint32_t>& made_by(const Program& program, const ProgramStep& 
   return gives_input_grad(step.action.kind) ? stage.input_grads : none();
 }
 
-Program program_of(const PipelinePlan& plan, const std::vector<PipelineView>& views,
-                   uint32_t rank) {
+Program program_of(const PipelinePlan& plan, const std::vector<PipelineView>& views, uint32_t rank,
+                   RunKind kind) {
   Program program;
   program.rank = rank;
   for (uint32_t pipeline = 0; pipeline < views.size(); ++pipeline) {
@@ -200,7 +209,7 @@ Program program_of(const PipelinePlan& plan, const std::vector<PipelineView>& vi
       program.group = group;
     }
   }
-  ProgramMaker(plan.pipelines[program.pipeline], views[program.pipeline], program).run();
+  ProgramMaker(plan.pipelines[program.pipeline], views[program.pipeline], kind, program).run();
   return program;
 }
 

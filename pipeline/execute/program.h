@@ -1,4 +1,4 @@
-// A program: what one rank does in one step of a pipeline. Follows from a plan; pure.
+// A program: what one rank does in one run of a pipeline. Follows from a plan; pure.
 //
 // Data goes through channels: each boundary has one for activations, and one for gradients if a
 // tensor has any. The items of a channel are numbered in the order in which they are made. A rank
@@ -66,9 +66,17 @@ struct Program {
 const std::vector<uint32_t>& taken_by(const Program& program, const ProgramStep& step);
 const std::vector<uint32_t>& made_by(const Program& program, const ProgramStep& step);
 
+enum class RunKind : uint8_t {
+  kTrain,     // the schedule
+  kEvaluate,  // its forward steps
+};
+inline constexpr size_t kRunKinds = 2;
+
 // Returns the program of |rank|, one of plan.ranks. |views| is what check_plan() has returned for
-// |plan|.
-Program program_of(const PipelinePlan& plan, const std::vector<PipelineView>& views, uint32_t rank);
+// |plan|. The programs of a rank have the same channels; those that a kind of run does not use have
+// no items.
+Program program_of(const PipelinePlan& plan, const std::vector<PipelineView>& views, uint32_t rank,
+                   RunKind kind);
 
 // Returns a text such as "forward step of micro-batch 3 in stage 2".
 std::string describe(const Action& action);

@@ -31,6 +31,7 @@ std::string to_json(const Program& program, const RunRecord& record) {
                          {"pipeline", program.pipeline},
                          {"group", program.group},
                          {"training_step", record.step},
+                         {"evaluation", record.kind == RunKind::kEvaluate},
                          {"total_ns", record.total_ns},
                          {"steps", std::move(steps)}};
   return document.dump(1) + "\n";

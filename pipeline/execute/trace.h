@@ -19,6 +19,7 @@ struct StepRecord {
 
 struct RunRecord {
   uint64_t step = 0;
+  RunKind kind = RunKind::kTrain;
   uint64_t total_ns = 0;
   std::vector<StepRecord> steps;  // as in Program::steps; those of a run that failed may be fewer
 };

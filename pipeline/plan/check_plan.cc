@@ -12,6 +12,7 @@
 #include "pipeline/schedule/faults.h"
 #include "pipeline/schedule/lower.h"
 #include "reshard/layout.h"
+#include "src/base/element_type.h"
 
 namespace hetcomm::pipeline {
 namespace {
@@ -78,6 +79,7 @@ class PlanCheck {
       return invalid(
           fmt::format("the stages have {} items, and the model has {}", next_item, plan_.items));
     }
+    HETCOMM_RETURN_IF_ERROR(check_lengths(pipeline));
     PipelineView view;
     std::vector<uint32_t> group_of;
     HETCOMM_RETURN_IF_ERROR(find_groups(pipeline, view, group_of));
@@ -110,6 +112,18 @@ class PlanCheck {
     if (degrees.expert == 0 || stage.ranks.size() % degrees.expert != 0) {
       return invalid(
           fmt::format("degrees.expert is {} on {} ranks", degrees.expert, stage.ranks.size()));
+    }
+    return {};
+  }
+
+  static Status check_lengths(const PlanPipeline& pipeline) {
+    uint64_t last = 0;
+    for (const uint64_t length : pipeline.lengths) {
+      if (length <= last) {
+        return invalid(
+            fmt::format("lengths: {} follows {}; they have to ascend from 1", length, last));
+      }
+      last = length;
     }
     return {};
   }
@@ -193,6 +207,7 @@ class PlanCheck {
     Result<CheckResult> checked = check(view.schedule, options);
     if (!checked.ok()) return checked.status().annotate("schedule");
     view.schedule = computations_of(std::move(view.schedule));
+    view.evaluation = forward_steps_of(view.schedule);
     return {};
   }
 
@@ -268,21 +283,36 @@ class PlanCheck {
     std::set<std::string_view> names;
     for (size_t i = 0; i < boundary.tensors.size(); ++i) {
       const PlanTensor& tensor = boundary.tensors[i];
-      Status status = check_tensor(tensor, pipeline.micro_batch_size);
+      Status status = check_tensor(tensor, pipeline);
       if (status.ok() && !names.insert(tensor.name).second) status = invalid("name is there twice");
       for (const uint32_t stage : {boundary.from, boundary.to}) {
         if (!status.ok()) break;
-        Result<TensorMesh> mesh = mesh_of(tensor, pipeline.stages[stage]);
-        status = mesh.ok() ? reshard::layout_of(tensor.shape, mesh->mesh, mesh->placements).status()
-                           : mesh.status();
-        status = status.annotate(fmt::format("in stage {}", stage));
+        status = check_layouts(tensor, pipeline, pipeline.stages[stage])
+                     .annotate(fmt::format("in stage {}", stage));
       }
       if (!status.ok()) return status.annotate(fmt::format("tensors[{}]", i));
     }
     return {};
   }
 
-  static Status check_tensor(const PlanTensor& tensor, uint64_t micro_batch_size) {
+  // Checks that |stage| can hold |tensor|, at every length.
+  static Status check_layouts(const PlanTensor& tensor, const PlanPipeline& pipeline,
+                              const PlanStage& stage) {
+    Result<TensorMesh> mesh = mesh_of(tensor, stage);
+    if (!mesh.ok()) return mesh.status();
+    if (!tensor.varies) {
+      return reshard::layout_of(tensor.shape, mesh->mesh, mesh->placements).status();
+    }
+    for (const uint64_t length : pipeline.lengths) {
+      const Status status =
+          reshard::layout_of(at_length(tensor, length).shape, mesh->mesh, mesh->placements)
+              .status();
+      if (!status.ok()) return status.annotate(fmt::format("at a length of {}", length));
+    }
+    return {};
+  }
+
+  static Status check_tensor(const PlanTensor& tensor, const PlanPipeline& pipeline) {
     for (const auto& cut : {tensor.data, tensor.context, tensor.tensor}) {
       if (cut && *cut >= tensor.shape.size()) {
         return invalid(fmt::format("cut: there is no dimension {}", *cut));
@@ -294,12 +324,27 @@ class PlanCheck {
       if (length > reshard::kMaxElements / elements) return invalid("shape has too many elements");
       elements *= length;
     }
-    if (tensor.data && tensor.shape[*tensor.data] % micro_batch_size != 0) {
+    if (tensor.data && tensor.shape[*tensor.data] % pipeline.micro_batch_size != 0) {
       return invalid(
           fmt::format("shape: dimension {} has a length of {}, and a micro-batch {} samples",
-                      *tensor.data, tensor.shape[*tensor.data], micro_batch_size));
+                      *tensor.data, tensor.shape[*tensor.data], pipeline.micro_batch_size));
     }
-    return {};
+    return check_varying(tensor, pipeline);
+  }
+
+  static Status check_varying(const PlanTensor& tensor, const PlanPipeline& pipeline) {
+    if (!tensor.varies) return {};
+    if (pipeline.lengths.empty()) return invalid("varies: the pipeline has no lengths");
+    if (*tensor.varies >= tensor.shape.size()) {
+      return invalid(fmt::format("varies: there is no dimension {}", *tensor.varies));
+    }
+    if (tensor.varies == tensor.data) {
+      return invalid("varies: it is the dimension of the samples");
+    }
+    if (tensor.shape[*tensor.varies] == pipeline.lengths.back()) return {};
+    return invalid(fmt::format("shape: dimension {} has a length of {}, and the greatest is {}",
+                               *tensor.varies, tensor.shape[*tensor.varies],
+                               pipeline.lengths.back()));
   }
 
   // Counts the activations that live at a time, and compares those of each stage with its limit.
@@ -391,6 +436,11 @@ Result<std::vector<PipelineView>> check_plan(const PipelinePlan& plan) {
   return PlanCheck(plan).run();
 }
 
+PlanTensor at_length(PlanTensor tensor, uint64_t length) {
+  if (tensor.varies) tensor.shape[*tensor.varies] = length;
+  return tensor;
+}
+
 Result<TensorMesh> mesh_of(const PlanTensor& tensor, const PlanStage& stage) {
   Result<reshard::Mesh> mesh = mesh_of_stage(stage);
   if (!mesh.ok()) return mesh.status();
@@ -404,6 +454,12 @@ Result<TensorMesh> mesh_of(const PlanTensor& tensor, const PlanStage& stage) {
                                                             : cut(tensor.context),
                      cut(tensor.tensor)};
   return held;
+}
+
+uint64_t bytes_of(int32_t type, const std::vector<uint64_t>& shape) {
+  uint64_t bytes = size_of(static_cast<ElementType>(type));
+  for (const uint64_t length : shape) bytes *= length;
+  return bytes;
 }
 
 std::vector<uint64_t> local_shape(const PlanTensor& tensor, const PlanStage& stage) {

@@ -18,10 +18,13 @@ namespace hetcomm::pipeline {
 struct PipelineView {
   std::vector<std::vector<uint32_t>> groups;  // ranks, in the order of the plan
   Schedule schedule;                          // of level 1, without bubbles
-  std::vector<uint32_t> exposed;              // H-1F1B: boundaries that no schedule can hide
-  std::vector<uint32_t> in_flight;            // by boundary of the plan; at least 1
-  std::vector<uint64_t> peaks;                // activations that live at a time, by group
-  std::vector<uint64_t> stage_peaks;          // and by stage
+  // The forward steps of |schedule|. They need no more items in flight: ranks can perform them as
+  // they do between the backward steps.
+  Schedule evaluation;
+  std::vector<uint32_t> exposed;      // H-1F1B: boundaries that no schedule can hide
+  std::vector<uint32_t> in_flight;    // by boundary of the plan; at least 1
+  std::vector<uint64_t> peaks;        // activations that live at a time, by group
+  std::vector<uint64_t> stage_peaks;  // and by stage
 };
 
 // Checks |plan|. Returns a view of each of its pipelines. Fails with kInvalidArgument, and a text
@@ -29,12 +32,18 @@ struct PipelineView {
 // kOutOfRange if only a limit of activations is exceeded.
 Result<std::vector<PipelineView>> check_plan(const PipelinePlan& plan);
 
+// Returns |tensor| as a micro-batch of |length| has it.
+PlanTensor at_length(PlanTensor tensor, uint64_t length);
+
 // How a stage holds a tensor.
 struct TensorMesh {
   reshard::Mesh mesh;  // axes: data, context, tensor
   std::vector<reshard::Placement> placements;
 };
 Result<TensorMesh> mesh_of(const PlanTensor& tensor, const PlanStage& stage);
+
+// Returns the bytes of a tensor of |type| and |shape|.
+uint64_t bytes_of(int32_t type, const std::vector<uint64_t>& shape);
 
 // Returns the shape of what each rank of |stage| holds of |tensor|.
 std::vector<uint64_t> local_shape(const PlanTensor& tensor, const PlanStage& stage);

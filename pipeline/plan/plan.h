@@ -16,6 +16,8 @@ namespace hetcomm::pipeline {
 
 // The most items that a boundary may have in flight in each direction.
 inline constexpr uint32_t kMaxInFlight = 1024;
+// The most lengths that the micro-batches of a pipeline may have.
+inline constexpr size_t kMaxLengths = 64;
 
 // A process of the job, and the device whose memory its stages use.
 struct PlanRank {
@@ -66,6 +68,9 @@ struct PlanTensor {
   std::optional<uint32_t> data;
   std::optional<uint32_t> context;
   std::optional<uint32_t> tensor;
+  // The dimension whose length differs between micro-batches: one of PlanPipeline::lengths. |shape|
+  // has the greatest.
+  std::optional<uint32_t> varies;
   bool has_gradient = true;
   bool operator==(const PlanTensor&) const = default;
 };
@@ -83,6 +88,7 @@ struct PlanBoundary {
 struct PlanPipeline {
   uint32_t micro_batches = 0;
   uint32_t micro_batch_size = 0;  // samples of all ranks of a stage
+  std::vector<uint64_t> lengths;  // that a micro-batch may have, ascending; empty: one for all
   std::vector<PlanStage> stages;
   PlanSchedule schedule;
   std::vector<PlanBoundary> boundaries;

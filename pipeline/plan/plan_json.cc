@@ -134,9 +134,11 @@ class PlanReader {
   }
 
   void read_pipeline(Fields fields, PlanPipeline& pipeline) {
-    fields.allow_only({"micro_batches", "micro_batch_size", "stages", "schedule", "boundaries"});
+    fields.allow_only(
+        {"micro_batches", "micro_batch_size", "lengths", "stages", "schedule", "boundaries"});
     pipeline.micro_batches = number32(fields, "micro_batches", kMaxMicroBatches);
     pipeline.micro_batch_size = number32(fields, "micro_batch_size", UINT32_MAX);
+    pipeline.lengths = numbers<uint64_t>(fields, "lengths", kMaxLengths, kMaxBytes);
     list(fields, "stages", kMaxStages, [&](const Json& json, const std::string& path) {
       read_stage(Fields(json, path, failure_), pipeline.stages.emplace_back());
     });
@@ -238,7 +240,7 @@ class PlanReader {
   }
 
   void read_tensor(Fields fields, PlanTensor& tensor) {
-    fields.allow_only({"name", "type", "shape", "cut", "gradient"});
+    fields.allow_only({"name", "type", "shape", "cut", "varies", "gradient"});
     tensor.name = word(fields, "name");
     must(fields, "type");
     tensor.type = static_cast<int32_t>(
@@ -256,6 +258,9 @@ class PlanReader {
     tensor.data = dimension("data");
     tensor.context = dimension("context");
     tensor.tensor = dimension("tensor");
+    if (fields.has("varies")) {
+      tensor.varies = static_cast<uint32_t>(fields.number("varies", kMaxDimensions - 1));
+    }
     tensor.has_gradient = !fields.has("gradient") || fields.flag("gradient");
   }
 
@@ -320,11 +325,13 @@ Json json_of(const PlanTensor& tensor) {
   if (tensor.data) cut["data"] = *tensor.data;
   if (tensor.context) cut["context"] = *tensor.context;
   if (tensor.tensor) cut["tensor"] = *tensor.tensor;
-  return {{"name", tensor.name},
-          {"type", reshard::kElementTypeWords[tensor.type]},
-          {"shape", tensor.shape},
-          {"cut", std::move(cut)},
-          {"gradient", tensor.has_gradient}};
+  Json json = {{"name", tensor.name},
+               {"type", reshard::kElementTypeWords[tensor.type]},
+               {"shape", tensor.shape},
+               {"cut", std::move(cut)},
+               {"gradient", tensor.has_gradient}};
+  if (tensor.varies) json["varies"] = *tensor.varies;
+  return json;
 }
 
 Json json_of(const PlanBoundary& boundary) {
@@ -343,11 +350,13 @@ Json json_of(const PlanPipeline& pipeline) {
   for (const PlanStage& each : pipeline.stages) stages.push_back(json_of(each));
   Json boundaries = Json::array();
   for (const PlanBoundary& each : pipeline.boundaries) boundaries.push_back(json_of(each));
-  return {{"micro_batches", pipeline.micro_batches},
-          {"micro_batch_size", pipeline.micro_batch_size},
-          {"stages", std::move(stages)},
-          {"schedule", json_of(pipeline.schedule)},
-          {"boundaries", std::move(boundaries)}};
+  Json json = {{"micro_batches", pipeline.micro_batches},
+               {"micro_batch_size", pipeline.micro_batch_size},
+               {"stages", std::move(stages)},
+               {"schedule", json_of(pipeline.schedule)},
+               {"boundaries", std::move(boundaries)}};
+  if (!pipeline.lengths.empty()) json["lengths"] = pipeline.lengths;
+  return json;
 }
 
 // Returns the document without the provenance. Json sorts the fields of objects.

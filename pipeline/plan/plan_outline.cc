@@ -10,7 +10,6 @@
 #include "pipeline/plan/plan_json.h"
 #include "pipeline/schedule/cells_json.h"
 #include "reshard/by_strategy.h"
-#include "src/base/element_type.h"
 
 namespace hetcomm::pipeline {
 namespace {
@@ -39,13 +38,10 @@ std::string written(const StageDegrees& degrees) {
 }
 
 // Returns the bytes of all tensors of a micro-batch that go forward, or back.
-uint64_t bytes_of(const PlanBoundary& boundary, bool is_backward) {
+uint64_t item_bytes(const PlanBoundary& boundary, bool is_backward) {
   uint64_t sum = 0;
   for (const PlanTensor& tensor : boundary.tensors) {
-    if (is_backward && !tensor.has_gradient) continue;
-    uint64_t bytes = size_of(static_cast<ElementType>(tensor.type));
-    for (const uint64_t length : tensor.shape) bytes *= length;
-    sum += bytes;
+    if (!is_backward || tensor.has_gradient) sum += bytes_of(tensor.type, tensor.shape);
   }
   return sum;
 }
@@ -72,7 +68,7 @@ std::string pipeline_text(const PlanPipeline& pipeline, const PipelineView& view
         view.schedule.rank_of[boundary.from] == view.schedule.rank_of[boundary.to];
     text += fmt::format(
         "  {} -> {}  {} bytes, back {} bytes, {}\n", boundary.from, boundary.to,
-        bytes_of(boundary, false), bytes_of(boundary, true),
+        item_bytes(boundary, false), item_bytes(boundary, true),
         is_local
             ? std::string("on the same ranks")
             : fmt::format("{} in flight, {}", view.in_flight[i],
@@ -97,6 +93,10 @@ std::string outline_text(const PipelinePlan& plan, const std::vector<PipelineVie
         "\npipeline {}: {} micro-batches of {} samples, {}\n", i, pipeline.micro_batches,
         pipeline.micro_batch_size,
         pipeline.schedule.name.empty() ? "schedule given as actions" : pipeline.schedule.name);
+    if (!pipeline.lengths.empty()) {
+      text +=
+          fmt::format("  micro-batches have lengths of {}\n", fmt::join(pipeline.lengths, ", "));
+    }
     text += pipeline_text(pipeline, views[i]);
   }
   return text;

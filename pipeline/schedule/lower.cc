@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -167,6 +168,41 @@ std::vector<Action> with_waits(const Schedule& schedule, const std::vector<Actio
   return out;
 }
 
+// Returns the forward steps of one rank, and what gathers and drops weights around them.
+std::vector<Action> forward_steps(const std::vector<Action>& actions) {
+  std::vector<Action> kept;
+  // By stage: the gather whose weights no step has used yet.
+  std::map<uint32_t, size_t> unused;
+  std::set<size_t> dropped;
+  for (const Action& action : actions) {
+    switch (action.kind) {
+      case Kind::kUnshard:
+        unused[action.stage] = kept.size();
+        break;
+      case Kind::kReshard:
+        if (const auto gather = unused.find(action.stage); gather != unused.end()) {
+          dropped.insert({gather->second, kept.size()});
+          unused.erase(gather);
+        }
+        break;
+      case Kind::kForward:
+        unused.erase(action.stage);
+        break;
+      default:
+        if (!kept.empty()) kept.back().overlaps_next = false;
+        continue;
+    }
+    kept.push_back(action);
+  }
+  if (!kept.empty()) kept.back().overlaps_next = false;
+  for (const auto& [stage, gather] : unused) dropped.insert(gather);
+  std::vector<Action> out;
+  for (size_t i = 0; i < kept.size(); ++i) {
+    if (!dropped.contains(i)) out.push_back(kept[i]);
+  }
+  return out;
+}
+
 }  // namespace
 
 Schedule add_reductions(Schedule schedule) {
@@ -215,6 +251,11 @@ Schedule computations_of(Schedule schedule) {
              each.kind == Kind::kBubble;
     });
   }
+  return schedule;
+}
+
+Schedule forward_steps_of(Schedule schedule) {
+  for (std::vector<Action>& actions : schedule.actions) actions = forward_steps(actions);
   return schedule;
 }
 

@@ -28,4 +28,8 @@ Schedule add_waits(const Schedule& schedule, SendWaits where, uint32_t buffers);
 // Takes any level to level 1, without bubbles.
 Schedule computations_of(Schedule schedule);
 
+// Leaves the forward steps of a schedule of level 1 without bubbles, and UNSHARD and RESHARD where
+// a stage has forward steps between them.
+Schedule forward_steps_of(Schedule schedule);
+
 }  // namespace hetcomm::pipeline

@@ -139,7 +139,20 @@ hetcomm_status_t hetcomm_pipeline_run(hetcomm_pipeline_t* pipeline,
     HETCOMM_RETURN_IF_ERROR(capi::read_options(options, &known));
     const Running running(*pipeline);
     HETCOMM_RETURN_IF_ERROR(running.status());
-    return pipeline->executor->run(known.step, known.timeout_ns);
+    const Result<pipeline::RunWish> wish = pipeline->executor->wish_of(known);
+    if (!wish.ok()) return wish.status();
+    return pipeline->executor->run(wish.value());
+  });
+}
+
+hetcomm_status_t hetcomm_pipeline_set_schedule(hetcomm_pipeline_t* pipeline, const char* plan,
+                                               uint64_t timeout_ns) noexcept {
+  return capi::guard([&]() -> Status {
+    HETCOMM_RETURN_IF_ERROR(check(pipeline));
+    const Running running(*pipeline);
+    HETCOMM_RETURN_IF_ERROR(running.status());
+    const Status known = plan != nullptr ? Status() : capi::null_argument("plan");
+    return pipeline->executor->set_schedule(known.ok() ? plan : "", timeout_ns, known);
   });
 }
 
@@ -173,8 +186,8 @@ hetcomm_status_t hetcomm_pipeline_trace(hetcomm_pipeline_t* pipeline, int32_t fo
     return ask(*pipeline, [&](const pipeline::Executor& executor) -> Status {
       if (executor.last_run().total_ns == 0) return {Code::kNotFound, "there was no run"};
       const std::string text = format == HETCOMM_PIPELINE_TRACE_JSON
-                                   ? to_json(executor.program(), executor.last_run())
-                                   : to_chrome_trace(executor.program(), executor.last_run());
+                                   ? to_json(executor.last_program(), executor.last_run())
+                                   : to_chrome_trace(executor.last_program(), executor.last_run());
       return capi::write_text(text, capacity, out_text, out_size);
     });
   });

@@ -105,6 +105,8 @@ TEST_F(BadPipeline, InvalidHandlesAreRefused) {
                      [=](Outputs&) { return hetcomm_pipeline_run(wrong, nullptr); }},
                     {"cancel", HETCOMM_INVALID_ARGUMENT,
                      [=](Outputs&) { return hetcomm_pipeline_cancel(wrong, "why"); }},
+                    {"set_schedule", HETCOMM_INVALID_ARGUMENT,
+                     [=](Outputs&) { return hetcomm_pipeline_set_schedule(wrong, kPlan, 0); }},
                     {"facts", HETCOMM_INVALID_ARGUMENT,
                      [=](Outputs&) {
                        Facts facts{};
@@ -123,6 +125,24 @@ TEST_F(BadPipeline, InvalidHandlesAreRefused) {
                   {"run options of another size", HETCOMM_INVALID_ARGUMENT,
                    [&](Outputs&) { return hetcomm_pipeline_run(own, &run); }}},
                  hetcomm_pipeline_last_error);
+  const uint64_t length = 1;
+  for (int i = 0; i < 3; ++i) {
+    hetcomm_pipeline_run_options_t bad{};
+    bad.struct_size = sizeof(bad);
+    if (i == 0) bad.flags = UINT32_MAX;
+    if (i > 0) bad.lengths = &length;
+    if (i == 2) bad.length_count = SIZE_MAX;
+    expect_refused({{"run options", HETCOMM_INVALID_ARGUMENT,
+                     [&](Outputs&) { return hetcomm_pipeline_run(own, &bad); }}},
+                   hetcomm_pipeline_last_error);
+  }
+  expect_refused({{"no plan", HETCOMM_INVALID_ARGUMENT,
+                   [&](Outputs&) { return hetcomm_pipeline_set_schedule(own, nullptr, 0); }},
+                  {"no JSON", HETCOMM_INVALID_ARGUMENT,
+                   [&](Outputs&) { return hetcomm_pipeline_set_schedule(own, "", 0); }}},
+                 hetcomm_pipeline_last_error);
+  EXPECT_EQ(hetcomm_pipeline_set_schedule(own, kPlan, 0), HETCOMM_OK)
+      << hetcomm_pipeline_last_error();
   EXPECT_EQ(hetcomm_pipeline_run(own, nullptr), HETCOMM_OK) << hetcomm_pipeline_last_error();
   EXPECT_EQ(calls_, 12);
   EXPECT_EQ(hetcomm_pipeline_destroy(own), HETCOMM_OK);
@@ -194,6 +214,7 @@ TEST_F(BadPipeline, ForkedChildMayNotUseThePipeline) {
   if (child == 0) {
     const bool refused = hetcomm_pipeline_run(own, nullptr) == HETCOMM_FORKED &&
                          hetcomm_pipeline_cancel(own, "child") == HETCOMM_FORKED &&
+                         hetcomm_pipeline_set_schedule(own, kPlan, 0) == HETCOMM_FORKED &&
                          hetcomm_pipeline_destroy(own) == HETCOMM_FORKED && calls_ == 0;
     _exit(refused ? 0 : 1);
   }

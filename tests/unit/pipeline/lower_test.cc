@@ -2,7 +2,8 @@
 //    - receives stand as many steps ahead as is asked for, and sends right after their steps;
 //    - waits stand before the steps that need the data or the buffer, or right after the send;
 //    - reductions follow the last step that changes a stage's gradients;
-//    - the computations keep their order, and what was lowered is sound.
+//    - the computations keep their order, and what was lowered is sound;
+//    - forward steps keep their order, and the gathers of the weights that they need.
 #include "pipeline/schedule/lower.h"
 
 #include <string>
@@ -79,6 +80,28 @@ TEST(Lower, LoweredSchedulesAreSoundAndComeBack) {
       EXPECT_EQ(computations_of(waits), reduced);
     }
   }
+}
+
+TEST(Lower, ForwardStepsKeepTheirOrder) {
+  const auto forward = [](const char* csv) {
+    return write_csv(forward_steps_of(read_csv(csv).value()));
+  };
+  EXPECT_EQ(forward("0F0,0F1,0B0,0B1,0REDUCE_GRAD\n1F0,1B0,1F1,1B1\n"), "0F0,0F1\n1F0,1F1\n");
+  // A pair with a backward step is a pair no more.
+  EXPECT_EQ(forward("0F0,(0F1;0B0)OVERLAP_F_B,0B1\n1F0,(1B0;1F1)OVERLAP_F_B,1B1\n"),
+            "0F0,0F1\n1F0,1F1\n");
+}
+
+TEST(Lower, ForwardStepsKeepTheGathersThatTheyNeed) {
+  const auto forward = [](const char* csv) {
+    return write_csv(forward_steps_of(read_csv(csv).value()));
+  };
+  EXPECT_EQ(forward("0UNSHARD,0F0,0F1,0RESHARD,0UNSHARD,0B0,0B1,0RESHARD,0REDUCE_GRAD\n"),
+            "0UNSHARD,0F0,0F1,0RESHARD\n");
+  EXPECT_EQ(forward("0UNSHARD,0F0,0B0,0RESHARD,0UNSHARD,0F1,0B1,0RESHARD\n"),
+            "0UNSHARD,0F0,0RESHARD,0UNSHARD,0F1,0RESHARD\n");
+  EXPECT_EQ(forward("0UNSHARD,1UNSHARD,0F0,1F0,1B0,1RESHARD,1UNSHARD,0B0\n"),
+            "0UNSHARD,1UNSHARD,0F0,1F0,1RESHARD\n");
 }
 
 }  // namespace

@@ -29,11 +29,11 @@ using test::plan_of;
 // Plays the programs of all ranks of a plan. Which rank or transfer goes on next is drawn.
 class Players {
  public:
-  Players(const PipelinePlan& plan, unsigned seed) : random_(seed) {
+  Players(const PipelinePlan& plan, unsigned seed, RunKind kind = RunKind::kTrain) : random_(seed) {
     auto views = check_plan(plan);
     EXPECT_TRUE(views.ok()) << views.status().text();
     for (uint32_t rank = 0; rank < plan.ranks.size(); ++rank) {
-      programs_.push_back(program_of(plan, views.value(), rank));
+      programs_.push_back(program_of(plan, views.value(), rank, kind));
     }
     for (const Program& program : programs_) {
       Player& player = players_.emplace_back();
@@ -78,7 +78,9 @@ class Players {
 
   void open(const ProgramChannel& channel, End& end) {
     end.buffers.assign(channel.buffers, kNobody);
-    EXPECT_GT(channel.buffers, 0u);
+    if (!channel.order.empty()) {
+      EXPECT_GT(channel.buffers, 0u);
+    }
     for (size_t i = 0; i < channel.order.size(); ++i) EXPECT_EQ(channel.item[channel.order[i]], i);
     if (channel.role != ChannelRole::kReceive) return;
     for (uint32_t i = 0; i < channel.in_flight; ++i) post(channel, end);
@@ -249,7 +251,7 @@ PipelinePlan named_plan(const std::string& name, uint32_t ranks, uint32_t micro_
 Program program_of_rank(const PipelinePlan& plan, uint32_t rank) {
   auto views = check_plan(plan);
   EXPECT_TRUE(views.ok()) << views.status().text();
-  return program_of(plan, views.value(), rank);
+  return program_of(plan, views.value(), rank, RunKind::kTrain);
 }
 
 TEST(Program, EveryScheduleComesToItsEndWhateverGoesOnFirst) {
@@ -261,8 +263,11 @@ TEST(Program, EveryScheduleComesToItsEndWhateverGoesOnFirst) {
         // Some schedules need more than one item in flight.
         if (depth == 1 && !check_plan(plan).ok()) continue;
         for (unsigned seed = 0; seed < 10; ++seed) {
-          ASSERT_TRUE(Players(plan, seed).play())
-              << name << " on " << ranks << " ranks, " << depth << " in flight, seed " << seed;
+          for (const RunKind kind : {RunKind::kTrain, RunKind::kEvaluate}) {
+            ASSERT_TRUE(Players(plan, seed, kind).play())
+                << name << " on " << ranks << " ranks, " << depth << " in flight, seed " << seed
+                << (kind == RunKind::kTrain ? "" : ", evaluation");
+          }
           if (HasFailure()) return;
         }
       }
@@ -282,7 +287,9 @@ TEST(Program, SkippedStagesComeToTheirEnd) {
       plan.pipelines.front().boundaries.push_back(skip);
     }
     for (unsigned seed = 0; seed < 10; ++seed) {
-      ASSERT_TRUE(Players(plan, seed).play()) << name << ", seed " << seed;
+      for (const RunKind kind : {RunKind::kTrain, RunKind::kEvaluate}) {
+        ASSERT_TRUE(Players(plan, seed, kind).play()) << name << ", seed " << seed;
+      }
       if (HasFailure()) return;
     }
   }
@@ -316,7 +323,7 @@ TEST(Program, SlotBelongsToOneActivation) {
     const PipelinePlan plan = named_plan(name, 4, 12);
     const auto views = check_plan(plan).value();
     for (uint32_t rank = 0; rank < 4; ++rank) {
-      const Program program = program_of(plan, views, rank);
+      const Program program = program_of(plan, views, rank, RunKind::kTrain);
       std::map<uint32_t, std::pair<uint32_t, uint32_t>> holder;  // by slot: stage, micro-batch
       for (const ProgramStep& step : program.steps) {
         const std::pair<uint32_t, uint32_t> own(step.action.stage, step.action.micro_batch);
@@ -394,6 +401,38 @@ TEST(Program, ForwardOnlyHasNoGradients) {
   for (const ProgramStep& each : first.steps) {
     EXPECT_TRUE(each.releases_inputs);
     EXPECT_FALSE(each.releases_output_grads);
+  }
+}
+
+// Channels keep their places, so that both programs use the same buffers.
+TEST(Program, EvaluationHasTheForwardStepsAndTheSameChannels) {
+  for (const std::string& name : schedule_names()) {
+    const PipelinePlan plan = named_plan(name, 4, 12);
+    const auto views = check_plan(plan).value();
+    for (uint32_t rank = 0; rank < 4; ++rank) {
+      const Program trains = program_of(plan, views, rank, RunKind::kTrain);
+      const Program evaluates = program_of(plan, views, rank, RunKind::kEvaluate);
+      ASSERT_EQ(evaluates.channels.size(), trains.channels.size());
+      for (size_t i = 0; i < trains.channels.size(); ++i) {
+        const ProgramChannel& channel = evaluates.channels[i];
+        EXPECT_EQ(channel.boundary, trains.channels[i].boundary);
+        EXPECT_EQ(channel.is_backward, trains.channels[i].is_backward);
+        if (channel.is_backward) {
+          EXPECT_TRUE(channel.order.empty());
+        } else {
+          EXPECT_EQ(channel.order, trains.channels[i].order) << name;
+          EXPECT_LE(channel.buffers, trains.channels[i].buffers) << name;
+        }
+      }
+      EXPECT_LE(evaluates.slots, trains.slots);
+      EXPECT_LE(evaluates.slots, 2u) << "of a pair";
+      for (const ProgramStep& each : evaluates.steps) {
+        EXPECT_EQ(each.action.kind, ActionKind::kForward);
+        EXPECT_TRUE(each.releases_inputs);
+        EXPECT_FALSE(each.releases_output_grads);
+      }
+      EXPECT_EQ(evaluates.steps.size(), 12 * trains.chunks.size());
+    }
   }
 }
 

@@ -18,6 +18,7 @@
 #include "pipeline/plan/plan_json.h"
 #include "pipeline/schedule/text.h"
 #include "tests/conformance/capi/pipeline/model.h"
+#include "tests/conformance/capi/pipeline/own_pipeline.h"
 #include "tests/support/pipeline_plans.h"
 
 namespace hetcomm_test {
@@ -29,48 +30,8 @@ using pipeline::PipelinePlan;
 
 class PipelineFailures : public CapiTest {};
 
-std::vector<CapiCase> cases() {
-  std::vector<CapiCase> few;
-  for (CapiCase& each : plain_cases()) {
-    if (!each.alone()) few.push_back(std::move(each));
-  }
-  return few;
-}
-INSTANTIATE_TEST_SUITE_P(All, PipelineFailures, ::testing::ValuesIn(cases()), capi_case_name);
-
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-
-struct Made {
-  hetcomm_status_t status = HETCOMM_INTERNAL;
-  std::string text;
-  hetcomm_pipeline_t* handle = nullptr;
-};
-
-Made create(Member& me, const std::string& json, Model& model) {
-  Made made;
-  made.status = hetcomm_pipeline_create(me.communicator(), json.c_str(), model.chunks().data(),
-                                        model.chunks().size(), nullptr, &made.handle);
-  if (made.status != HETCOMM_OK) made.text = hetcomm_pipeline_last_error();
-  return made;
-}
-
-struct Ran {
-  hetcomm_status_t status = HETCOMM_INTERNAL;
-  std::string text;
-};
-
-Ran run_once(hetcomm_pipeline_t* handle, uint64_t step = 0, uint64_t timeout_ns = 0) {
-  hetcomm_pipeline_run_options_t options{};
-  options.struct_size = sizeof(options);
-  options.step = step;
-  options.timeout_ns = timeout_ns;
-  Ran ran;
-  ran.status = hetcomm_pipeline_run(handle, &options);
-  if (ran.status != HETCOMM_OK) ran.text = hetcomm_pipeline_last_error();
-  return ran;
-}
+INSTANTIATE_TEST_SUITE_P(All, PipelineFailures, ::testing::ValuesIn(pipeline_cases()),
+                         capi_case_name);
 
 const PipelinePlan& three_stages() {
   static const PipelinePlan plan = plan_of(on_ranks({0, 1, 2}), "1f1b", 6);
@@ -406,6 +367,44 @@ TEST_P(PipelineFailures, TimeLimitCountsWithoutTransfersToo) {
     EXPECT_TRUE(has(ran.text, "of micro-batch")) << ran.text;
     EXPECT_LT(model.done.size(), 40u);
     EXPECT_EQ(hetcomm_pipeline_destroy(made.handle), HETCOMM_OK);
+  });
+}
+
+// Rank |odd| evaluates and the others train, or the other way round. Each may then wait for data
+// that nobody sends.
+TEST_P(PipelineFailures, RunsOfDifferentKindsAreTold) {
+  for (const int32_t odd : {0, 1, 2}) {
+    for (const bool evaluates : {false, true}) {
+      run(3, [&](Member& me) {
+        PipelinePlan plan = plan_of(on_ranks({0, 1, 2}), "1f1b", 12);
+        for (auto& each : plan.pipelines.front().boundaries) each.in_flight = 1;
+        Trained own(me, plan);
+        hetcomm_pipeline_run_options_t options = options_of(0, kPatienceNs);
+        if ((me.rank() == odd) == evaluates) options.flags = HETCOMM_PIPELINE_EVALUATE;
+        const Ran ran = own.run(options);
+        EXPECT_TRUE(ran.status == HETCOMM_MISMATCH || ran.status == HETCOMM_ABORTED) << ran.text;
+        EXPECT_TRUE(has(ran.text, "some ranks train, and others evaluate")) << ran.text;
+      });
+    }
+  }
+}
+
+TEST_P(PipelineFailures, WrongRunOptionsBeginNoRun) {
+  run(2, [](Member& me) {
+    PipelinePlan plan = plan_of(on_ranks({0, 1}), "1f1b", 3);
+    Trained own(me, plan);
+    const uint64_t lengths[] = {8, 8, 8};
+    hetcomm_pipeline_run_options_t flag = options_of(0);
+    flag.flags = 2;
+    hetcomm_pipeline_run_options_t no_lengths = options_of(0);
+    no_lengths.lengths = lengths;
+    no_lengths.length_count = 3;
+    for (const auto& options : {flag, no_lengths}) {
+      EXPECT_EQ(own.run(options).status, HETCOMM_INVALID_ARGUMENT);
+      EXPECT_TRUE(own.model.done.empty());
+    }
+    const Ran ran = own.run(1);
+    EXPECT_EQ(ran.status, HETCOMM_OK) << ran.text;
   });
 }
 

@@ -96,6 +96,9 @@ class Model {
   std::vector<hetcomm_pipeline_chunk_t>& chunks() { return chunks_; }
   // Called in each step, before it is checked.
   std::function<hetcomm_status_t(const hetcomm_pipeline_action_t&)> before;
+  // The lengths of the run, by micro-batch; empty: the plan has none.
+  std::vector<uint64_t> lengths;
+  bool evaluates = false;
   // The steps that were performed, as "F0", "B2" and so on with their stage before: "1F0".
   std::vector<std::string> done;
   uint32_t most_slots = 0;
@@ -121,6 +124,9 @@ class Model {
     }
     if (!computes) return HETCOMM_OK;
     EXPECT_EQ(action.stage, stages_[action.chunk]);
+    EXPECT_EQ(action.flags, evaluates ? uint32_t{HETCOMM_PIPELINE_EVALUATE} : 0u);
+    EXPECT_EQ(action.length, lengths.empty() ? 0 : lengths[action.micro_batch]);
+    length_ = action.length;
     check_slot(action);
     const uint64_t seed = action.step * 1000 + action.micro_batch;
     check(action.inputs, action.input_count, false, action.stage, seed);
@@ -159,12 +165,12 @@ class Model {
     }
     const bool is_last = action.kind == HETCOMM_PIPELINE_BACKWARD ||
                          action.kind == HETCOMM_PIPELINE_WEIGHT_GRAD ||
-                         of().schedule.name == "forward-only";
+                         of().schedule.name == "forward-only" || evaluates;
     if (is_last) slot = kFree;
   }
 
   struct Crossing {
-    const pipeline::PlanTensor* tensor;
+    pipeline::PlanTensor tensor;  // of the micro-batch's length
     uint32_t boundary;
     uint32_t from;  // the stage that the activation leaves
     uint64_t which;
@@ -177,7 +183,8 @@ class Model {
       if ((is_grad == makes ? boundary.to : boundary.from) != stage) continue;
       for (uint64_t t = 0; t < boundary.tensors.size(); ++t) {
         if (is_grad && !boundary.tensors[t].has_gradient) continue;
-        found.push_back({&boundary.tensors[t], i, boundary.from, i * 16 + t});
+        found.push_back(
+            {pipeline::at_length(boundary.tensors[t], length_), i, boundary.from, i * 16 + t});
       }
     }
     return found;
@@ -193,7 +200,7 @@ class Model {
     ASSERT_EQ(count, expected.size());
     for (size_t i = 0; i < count; ++i) {
       const std::vector<uint64_t> elements =
-          elements_of(*expected[i].tensor, of().stages[stage], rank_);
+          elements_of(expected[i].tensor, of().stages[stage], rank_);
       check_shape(given[i], expected[i], elements.size());
       const std::vector<uint64_t> data = contents(given[i]);
       for (size_t at = 0; at < elements.size(); ++at) {
@@ -207,8 +214,7 @@ class Model {
   void write(const hetcomm_pipeline_tensor_t* given, bool is_grad, uint32_t stage, uint64_t seed) {
     const std::vector<Crossing> made = tensors(is_grad, true, stage);
     for (size_t i = 0; i < made.size(); ++i) {
-      const std::vector<uint64_t> elements =
-          elements_of(*made[i].tensor, of().stages[stage], rank_);
+      const std::vector<uint64_t> elements = elements_of(made[i].tensor, of().stages[stage], rank_);
       check_shape(given[i], made[i], elements.size());
       std::vector<uint64_t> data;
       for (const uint64_t element : elements) {
@@ -244,9 +250,9 @@ class Model {
 
   static void check_shape(const hetcomm_pipeline_tensor_t& given, const Crossing& expected,
                           size_t elements) {
-    EXPECT_EQ(given.name, expected.tensor->name);
-    EXPECT_EQ(given.type, expected.tensor->type);
-    EXPECT_EQ(given.dimensions, expected.tensor->shape.size());
+    EXPECT_EQ(given.name, expected.tensor.name);
+    EXPECT_EQ(given.type, expected.tensor.type);
+    EXPECT_EQ(given.dimensions, expected.tensor.shape.size());
     uint64_t product = 1;
     for (uint32_t d = 0; d < given.dimensions; ++d) product *= given.shape[d];
     ASSERT_EQ(product, elements);
@@ -256,6 +262,7 @@ class Model {
   const pipeline::PipelinePlan& plan_;
   const uint32_t rank_;
   size_t pipeline_ = 0;
+  uint64_t length_ = 0;  // of the step's micro-batch
   std::vector<uint32_t> stages_;
   std::vector<hetcomm_pipeline_chunk_t> chunks_;
   std::vector<uint64_t> slots_;

@@ -7,6 +7,7 @@
 //   * a slot belongs to one activation, and there are no more than the peak
 //   * schedules given as actions, with transfers and without, forward only
 //   * several pipelines side by side, and memory of devices
+//   * an evaluation performs the forward steps only
 //   * facts and traces
 #include <algorithm>
 #include <cstring>
@@ -20,6 +21,7 @@
 #include "pipeline/schedule/lower.h"
 #include "pipeline/schedule/named.h"
 #include "tests/conformance/capi/pipeline/model.h"
+#include "tests/conformance/capi/pipeline/own_pipeline.h"
 #include "tests/support/pipeline_plans.h"
 
 namespace hetcomm_test {
@@ -31,61 +33,8 @@ using hetcomm::test::plan_of;
 using hetcomm::test::StageWish;
 using pipeline::PipelinePlan;
 
-std::vector<CapiCase> cases() {
-  std::vector<CapiCase> few;
-  for (CapiCase& each : plain_cases()) {
-    if (!each.alone()) few.push_back(std::move(each));
-  }
-  return few;
-}
-
 class Pipelines : public CapiTest {};
-INSTANTIATE_TEST_SUITE_P(All, Pipelines, ::testing::ValuesIn(cases()), capi_case_name);
-
-// One rank's pipeline of |plan|, with the model.
-class Trained {
- public:
-  Trained(Member& me, const PipelinePlan& plan) : model(plan, static_cast<uint32_t>(me.rank())) {
-    const std::string json = pipeline::to_json(plan);
-    EXPECT_EQ(hetcomm_pipeline_create(me.communicator(), json.c_str(), model.chunks().data(),
-                                      model.chunks().size(), nullptr, &handle),
-              HETCOMM_OK)
-        << hetcomm_pipeline_last_error();
-  }
-  ~Trained() { EXPECT_EQ(hetcomm_pipeline_destroy(handle), HETCOMM_OK); }
-
-  hetcomm_status_t run(uint64_t step) {
-    if (handle == nullptr) return HETCOMM_INVALID_ARGUMENT;
-    hetcomm_pipeline_run_options_t options{};
-    options.struct_size = sizeof(options);
-    options.step = step;
-    return hetcomm_pipeline_run(handle, &options);
-  }
-
-  Model model;
-  hetcomm_pipeline_t* handle = nullptr;
-};
-
-// Returns the steps of |rank|'s group as the model tells them.
-std::vector<std::string> steps_of(const PipelinePlan& plan, uint32_t rank) {
-  auto views = pipeline::check_plan(plan);
-  EXPECT_TRUE(views.ok()) << views.status().text();
-  std::vector<std::string> steps;
-  for (const pipeline::PipelineView& view : views.value()) {
-    for (size_t group = 0; group < view.groups.size(); ++group) {
-      const auto& ranks = view.groups[group];
-      if (std::find(ranks.begin(), ranks.end(), rank) == ranks.end()) continue;
-      for (const pipeline::Action& each : view.schedule.actions[group]) {
-        static constexpr const char* kNames[] = {"F", "B", "I", "W", "R"};
-        const bool computes = pipeline::is_computation(each.kind);
-        steps.push_back(std::to_string(each.stage) +
-                        (computes ? kNames[static_cast<int>(each.kind)] : "X") +
-                        std::to_string(each.micro_batch));
-      }
-    }
-  }
-  return steps;
-}
+INSTANTIATE_TEST_SUITE_P(All, Pipelines, ::testing::ValuesIn(pipeline_cases()), capi_case_name);
 
 uint64_t peak_of(const PipelinePlan& plan, uint32_t rank) {
   auto views = pipeline::check_plan(plan);
@@ -101,8 +50,8 @@ uint64_t peak_of(const PipelinePlan& plan, uint32_t rank) {
 void train(Member& me, const PipelinePlan& plan, int runs = 2) {
   Trained own(me, plan);
   for (int i = 0; i < runs; ++i) {
-    own.model.done.clear();
-    ASSERT_EQ(own.run(static_cast<uint64_t>(i)), HETCOMM_OK) << hetcomm_pipeline_last_error();
+    const Ran ran = own.run(static_cast<uint64_t>(i));
+    ASSERT_EQ(ran.status, HETCOMM_OK) << ran.text;
     EXPECT_EQ(own.model.done, steps_of(plan, static_cast<uint32_t>(me.rank())));
   }
   EXPECT_EQ(own.model.most_slots,
@@ -138,6 +87,28 @@ TEST_P(Pipelines, EverySchedulePutsEveryElementWhereItBelongs) {
       for (const PipelinePlan& plan : plans) {
         SCOPED_TRACE(plan.pipelines.front().schedule.name);
         train(me, plan);
+        if (::testing::Test::HasFailure()) return;
+      }
+    });
+  }
+}
+
+TEST_P(Pipelines, EvaluationPerformsTheForwardStepsOfEverySchedule) {
+  for (const int32_t ranks : {2, 4}) {
+    const std::vector<PipelinePlan> plans = plans_of_all_schedules(static_cast<uint32_t>(ranks));
+    run(ranks, [&](Member& me) {
+      const auto rank = static_cast<uint32_t>(me.rank());
+      for (const PipelinePlan& plan : plans) {
+        SCOPED_TRACE(plan.pipelines.front().schedule.name);
+        Trained own(me, plan);
+        // Both kinds of runs in turn, so that each begins where the other has ended.
+        for (uint64_t i = 0; i < 5; ++i) {
+          hetcomm_pipeline_run_options_t options = options_of(i);
+          if (i % 3 != 1) options.flags = HETCOMM_PIPELINE_EVALUATE;
+          const Ran ran = own.run(options);
+          ASSERT_EQ(ran.status, HETCOMM_OK) << ran.text;
+          EXPECT_EQ(own.model.done, steps_of(plan, rank, options.flags != 0));
+        }
         if (::testing::Test::HasFailure()) return;
       }
     });
@@ -292,8 +263,8 @@ TEST_P(PipelineMemory, TenThousandRunsKeepNothing) {
     uint64_t before = 0;
     constexpr uint64_t kRuns = kSanitized ? 1500 : 10'000;
     for (uint64_t i = 0; i < kRuns; ++i) {
-      own.model.done.clear();
-      ASSERT_EQ(own.run(i), HETCOMM_OK) << hetcomm_pipeline_last_error();
+      const Ran ran = own.run(i);
+      ASSERT_EQ(ran.status, HETCOMM_OK) << ran.text;
       if (i == 1000) before = resident_bytes();
     }
     // Sanitizers keep a part of each handle.
@@ -310,7 +281,8 @@ TEST_P(Pipelines, FactsAndTraceTellWhatRan) {
     size_t size = 0;
     EXPECT_EQ(hetcomm_pipeline_trace(own.handle, HETCOMM_PIPELINE_TRACE_JSON, 0, nullptr, &size),
               HETCOMM_NOT_FOUND);
-    ASSERT_EQ(own.run(7), HETCOMM_OK) << hetcomm_pipeline_last_error();
+    const Ran ran = own.run(7);
+    ASSERT_EQ(ran.status, HETCOMM_OK) << ran.text;
     hetcomm_pipeline_facts_t facts{};
     facts.struct_size = sizeof(facts);
     ASSERT_EQ(hetcomm_pipeline_facts(own.handle, &facts), HETCOMM_OK);
@@ -331,6 +303,7 @@ TEST_P(Pipelines, FactsAndTraceTellWhatRan) {
         continue;
       }
       EXPECT_EQ(json["training_step"], 7);
+      EXPECT_EQ(json["evaluation"], false);
       EXPECT_EQ(json["rank"], me.rank());
       ASSERT_EQ(json["steps"].size(), own.model.done.size());
       uint64_t last = 0;

@@ -1,0 +1,55 @@
+// What one rank has of a pipeline plan: its programs and its channels.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "pipeline/execute/channel.h"
+#include "pipeline/execute/program.h"
+#include "pipeline/execute/trainer.h"
+#include "pipeline/plan/plan.h"
+#include "pipeline/plan/plan_json.h"
+#include "src/base/status.h"
+
+namespace hetcomm::pipeline {
+
+class LoadedPlan {
+ public:
+  // Reads and checks the document |json| for |rank| of |ranks|.
+  static Result<std::unique_ptr<LoadedPlan>> load(std::string_view json, uint32_t rank,
+                                                  uint32_t ranks);
+  LoadedPlan(const LoadedPlan&) = delete;
+  LoadedPlan& operator=(const LoadedPlan&) = delete;
+
+  // Fails if |trainer| lacks a callback, or has a stream of another device.
+  Status check_trainer(const Trainer& trainer) const;
+  // Fails unless this plan has the same stages on the same ranks, and the same tensors between
+  // them, as |other|.
+  Status check_like(const LoadedPlan& other) const;
+  // Makes buffers and reshard plans. All ranks of place.communicator do so in the same order.
+  Status open_channels(const ChannelPlace& place);
+
+  const PipelinePlan& plan() const { return plan_; }
+  const PlanHash& hash() const { return hash_; }
+  const PlanPipeline& pipeline() const { return plan_.pipelines[program().pipeline]; }
+  const Program& program(RunKind kind = RunKind::kTrain) const {
+    return programs_[static_cast<size_t>(kind)];
+  }
+  std::vector<Channel>& channels() { return channels_; }
+  const std::vector<Channel>& channels() const { return channels_; }
+  uint64_t buffer_bytes() const;
+
+ private:
+  LoadedPlan() = default;
+  Status check_stream(const Trainer& trainer) const;
+
+  PipelinePlan plan_;
+  PlanHash hash_{};
+  std::array<Program, kRunKinds> programs_;
+  std::vector<Channel> channels_;  // as Program::channels
+};
+
+}  // namespace hetcomm::pipeline

@@ -1,0 +1,57 @@
+// Terms of a run: what all ranks have to agree on. Each rank tells its terms when its run begins,
+// and computes meanwhile. They are compared as soon as all ranks have told theirs.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include <hetcomm/hetcomm.h>
+
+#include "pipeline/execute/program.h"
+#include "pipeline/plan/plan.h"
+#include "src/base/status.h"
+
+namespace hetcomm::pipeline {
+
+// What one rank knows of a run.
+struct RunTerms {
+  uint64_t step = 0;
+  RunKind kind = RunKind::kTrain;
+  // By micro-batch, as indices of PlanPipeline::lengths. Empty: this rank does not know them.
+  std::vector<uint8_t> lengths;
+};
+
+class Terms {
+ public:
+  // Tells all ranks of |communicator| the terms of a rank of |pipeline|. Collective; does not wait.
+  Status tell(hetcomm_communicator_t* communicator, const PipelinePlan& plan, uint32_t pipeline,
+              const RunTerms& own, uint64_t timeout_ns);
+
+  // Compares the terms if all ranks have told theirs. Does not wait. Fails with kMismatch if they
+  // differ, and with kInvalidArgument if nobody knows the length of a micro-batch.
+  Status look();
+  // Waits until they are compared. A |timeout_ns| of UINT64_MAX is none.
+  Status settle(uint64_t timeout_ns);
+  // Waits for |request|, and compares the terms meanwhile: ranks whose terms differ may wait for
+  // each other without end. |request| is nullptr afterwards, unless the wait has failed.
+  Status wait_for(hetcomm_request_t*& request, uint64_t timeout_ns);
+  // Waits until no operation is under way. The communicator was aborted.
+  void drain();
+
+  // The lengths of this rank's pipeline, by micro-batch; empty if the plan has none. Valid once the
+  // terms were compared.
+  const std::vector<uint8_t>& lengths() const { return lengths_; }
+
+ private:
+  Status compare();
+  Status compare_lengths(uint32_t pipeline, size_t first);
+
+  const PipelinePlan* plan_ = nullptr;
+  uint32_t pipeline_ = 0;
+  hetcomm_request_t* request_ = nullptr;
+  std::vector<uint64_t> own_;
+  std::vector<uint64_t> most_;  // of all ranks
+  std::vector<uint8_t> lengths_;
+};
+
+}  // namespace hetcomm::pipeline
