@@ -28,8 +28,8 @@ def __getattr__(name: str) -> Any:
         from hetcomm import _core
 
         return getattr(_core, name)
-    if name == "reshard":
-        return importlib.import_module("hetcomm.reshard")
+    if name in ("pipeline", "reshard"):
+        return importlib.import_module(f"hetcomm.{name}")
     if name == "__version__":
         from hetcomm import _core
 

@@ -1,5 +1,5 @@
 // The Python module of the C ABI: contexts, communicators, messages, queues, collective operations.
-// reshard_module.cc has resharding, device_module.cc has devices.
+// reshard_module.cc has resharding, pipeline_module.cc pipelines, device_module.cc devices.
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
@@ -20,6 +20,7 @@
 
 #include "python/src/device_module.h"
 #include "python/src/objects.h"
+#include "python/src/pipeline_module.h"
 #include "python/src/reshard_module.h"
 
 using nb::literals::operator""_a;
@@ -535,6 +536,7 @@ NB_MODULE(_core, module) {
   bind_communicator(communicator);
   bind_queues(module, communicator);
   bind_reshard(module);
+  bind_pipeline(module);
   bind_collectives(communicator);
   bind_move(communicator, "allgather", &hetcomm_allgather, "Parts of all ranks, on all ranks.");
   bind_move(communicator, "alltoall", &hetcomm_alltoall,

@@ -1,44 +1,16 @@
 #include "python/src/device_module.h"
 
-#include <array>
 #include <chrono>
 #include <cstdint>
 #include <string>
 #include <thread>
 #include <utility>
 
+#include "python/src/element_types.h"
+
 using nb::literals::operator""_a;
 
 namespace hetcomm_python {
-
-nb::dlpack::dtype type_named(const std::string& name) {
-  struct Named {
-    const char* name;
-    uint8_t code;  // as defined by DLPack 1.1
-    uint8_t bits;
-  };
-  static constexpr std::array<Named, 17> kTypes = {{{"bool", 6, 8},
-                                                    {"int8", 0, 8},
-                                                    {"uint8", 1, 8},
-                                                    {"int16", 0, 16},
-                                                    {"uint16", 1, 16},
-                                                    {"int32", 0, 32},
-                                                    {"uint32", 1, 32},
-                                                    {"int64", 0, 64},
-                                                    {"uint64", 1, 64},
-                                                    {"float16", 2, 16},
-                                                    {"bfloat16", 4, 16},
-                                                    {"float8_e4m3fn", 10, 8},
-                                                    {"float8_e5m2", 12, 8},
-                                                    {"float32", 2, 32},
-                                                    {"float64", 2, 64},
-                                                    {"complex64", 5, 64},
-                                                    {"complex128", 5, 128}}};
-  for (const Named& type : kTypes) {
-    if (name == type.name) return {.code = type.code, .bits = type.bits, .lanes = 1};
-  }
-  throw nb::value_error(("there is no data type '" + name + "'").c_str());
-}
 
 namespace {
 

@@ -721,4 +721,33 @@ nb::object keep(Objects&&... objects) {
   return nb::make_tuple(std::forward<Objects>(objects)...);
 }
 
+// Returns the place of |name| among |names|. Raises ValueError, with |what| they are, for another
+// name.
+inline int32_t number_of(const char* const* names, size_t count, const std::string& name,
+                         const char* what) {
+  for (size_t i = 0; i < count; ++i) {
+    if (name == names[i]) return static_cast<int32_t>(i);
+  }
+  throw nb::value_error(("there is no " + std::string(what) + " '" + name + "'").c_str());
+}
+
+// Calls write(capacity, text, &size), a function of the C ABI, until the whole text fits. Returns
+// the text.
+template <typename Write>
+std::string text_of(Write&& write, const char* (*last_error)() = hetcomm_last_error) {
+  std::string text(4096, '\0');
+  while (true) {
+    size_t size = 0;
+    hetcomm_status_t status;
+    {
+      const nb::gil_scoped_release unlocked;
+      status = write(text.size(), text.data(), &size);
+    }
+    if (status != HETCOMM_OK) fail(status, last_error());
+    const bool fits = size <= text.size();
+    text.resize(fits ? size - 1 : size);
+    if (fits) return text;
+  }
+}
+
 }  // namespace hetcomm_python

@@ -1,0 +1,778 @@
+"""Runs torch modules as the stages of a pipeline."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import math
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Union
+
+import torch
+from torch import nn
+from torch.autograd.graph import get_gradient_edge
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.checkpoint import get_device_states, set_device_states
+
+from hetcomm import _core
+from hetcomm.pipeline.gradients import Holders, Sums, degrees_of, place_of
+from hetcomm.pipeline.opened import opened
+from hetcomm.pipeline.plans import Plan
+from hetcomm.pipeline.runner import Runner
+from hetcomm.pipeline.split import _BEGINS_ANYWHERE, SplitBackward
+from hetcomm.reshard.agreement import _agree
+
+# A stage is a module, or its items by their names in the whole model. Items are called in turn.
+StageModule = Union[nn.Module, Mapping[str, nn.Module]]
+
+
+class Pipeline:
+    """Trains the stages of this rank by a pipeline plan.
+
+    All ranks of ``communicator`` make it, with the same plan. ``communicator`` is a
+    :class:`hetcomm.Communicator`, a process group of torch's, or None for the default group.
+    ``modules`` has the module of each stage of this rank, or one module alone. Instead of a module
+    a stage may be {name: module} with the items of the stage in their order, each by its name in
+    the whole model; then :meth:`state_dict` has those names, and gradients of items that several
+    stages or pipelines hold are added up. ``shared`` has the modules of shared items that this rank
+    holds beside those of its stages, by item.
+
+    The first stage's module gets the arguments of a micro-batch, each later one the tensors that
+    the plan's boundaries bring, in the plan's order. It returns a tensor, or as many as leave the
+    stage. ``loss(output, *targets)`` gives the mean loss of a micro-batch. Without ``loss`` the
+    last module gets the targets behind its inputs, and returns the loss.
+
+    Tensors that a stage gets lie in buffers of the pipeline, and keep their contents until the last
+    step of their micro-batch. Clone what a module keeps longer.
+
+    Gradients are those of the mean over the global batch. Each rank's part counts by its samples, or
+    by the ``weights`` of the step if the plan says "tokens". At the end of a step they are added up
+    over the ranks that hold the same, in a fixed order. So a stage needs no DistributedDataParallel,
+    and one that is wrapped in it is used without. FSDP2 inside a stage sums the gradients itself,
+    and averages them unless its divide factor is set to 1 (``set_gradient_divide_factor``).
+    """
+
+    def __init__(
+        self,
+        communicator: Any,
+        plan: Plan,
+        modules: Sequence[StageModule] | StageModule,
+        *,
+        loss: Callable[..., torch.Tensor] | None = None,
+        shared: Mapping[int, nn.Module] | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        if not isinstance(communicator, _core.Communicator):
+            from hetcomm.torch import communicator as communicator_of
+
+            communicator = communicator_of(communicator)
+        self._plan = plan
+        self._timeout = timeout
+        self._loss = loss
+        self._shared = dict(shared or {})
+        self._rank = communicator.rank
+        self._run = _Run()
+        self._agree(communicator, lambda: self._prepare(modules))
+        self._own = communicator.split(0, self._rank)
+        self._sums = Sums(self._own, self._who)
+        own = [_callbacks(weakref.ref(self), each) for each in self._chunks]
+        self._core = Runner(self._own, plan, own, wrap=_tensor_of, timeout=timeout)
+        opened(communicator, self)
+
+    # Calls check() on all ranks. If it raises on one rank, all of them raise.
+    def _agree(self, communicator: _core.Communicator, check: Callable[[], None]) -> None:
+        failure: Exception | None = None
+        try:
+            check()
+        except Exception as error:
+            failure = error
+        _agree(communicator, failure, self._timeout)
+
+    def _prepare(self, modules: Sequence[StageModule] | StageModule) -> None:
+        given = [modules] if isinstance(modules, (nn.Module, Mapping)) else list(modules)
+        number, stages = self._plan.place_of(self._rank)
+        if len(given) != len(stages):
+            raise ValueError(
+                f"rank {self._rank} has {len(stages)} stages in the plan, and {len(given)} modules"
+            )
+        self._pipeline = self._plan.document["pipelines"][number]
+        self._chunks = [
+            _Chunk(module, stage, self._rank, self._pipeline, self._plan)
+            for module, stage in zip(given, stages)
+        ]
+        self._who = Holders(self._plan, self._rank)
+        for chunk in self._chunks:
+            chunk.check_holders(self._who)
+        self._set_actions(self._plan)
+
+    # --- steps -------------------------------------------------------------------------------
+
+    def step(
+        self,
+        *inputs: Any,
+        targets: Any = None,
+        weights: Sequence[float] | None = None,
+        lengths: Sequence[int] | None = None,
+        number: int = 0,
+        scale: float = 1.0,
+        timeout: float | None = None,
+    ) -> float:
+        """Performs a step of the training, and returns the mean loss of the global batch, on all
+        ranks. Gradients are added to those that are there.
+
+        ``inputs`` are needed on ranks of the first stage, and ``targets``, one tensor or a tuple,
+        on those of the last one. They are tensors with this rank's rows of all micro-batches, or
+        lists with a value for each micro-batch. ``weights`` are the numbers of tokens of this
+        rank's part of each micro-batch; ranks of the last stage have them if the plan says so. ``lengths`` are those of the
+        micro-batches, where the plan has any. ``number`` is that of the step, alike on all ranks.
+        ``scale`` multiplies the gradients, as a gradient scaler wants it. An exception of a module
+        is raised on its rank; the other ranks raise :class:`hetcomm.Error` with its text."""
+        before = [(each, each.grad) for each in self.parameters() if each.grad is not None]
+        for parameter, _ in before:
+            parameter.grad = None
+        self._begin(inputs, targets, weights, scale)
+        for chunk in self._chunks:
+            chunk.begin(self._pipeline["micro_batches"])
+        try:
+            self._core.run(number, timeout, False, None if lengths is None else list(lengths))
+            total = self._finish()
+        finally:
+            self._run = _Run()
+            for chunk in self._chunks:
+                chunk.saved.clear()
+            for parameter, grad in before:
+                parameter.grad = grad if parameter.grad is None else grad.add_(parameter.grad)
+        return total
+
+    def evaluate(
+        self,
+        *inputs: Any,
+        targets: Any = None,
+        weights: Sequence[float] | None = None,
+        lengths: Sequence[int] | None = None,
+        number: int = 0,
+        timeout: float | None = None,
+    ) -> float:
+        """Performs the forward steps without gradients, and returns the mean loss, on all ranks.
+        Modules are in whatever mode they are: call ``eval()`` before."""
+        self._begin(inputs, targets, weights)
+        try:
+            self._core.run(number, timeout, True, None if lengths is None else list(lengths))
+            return self._mean_loss()[0]
+        finally:
+            self._run = _Run()
+
+    def predict(
+        self,
+        *inputs: Any,
+        lengths: Sequence[int] | None = None,
+        number: int = 0,
+        timeout: float | None = None,
+    ) -> list[Any]:
+        """Performs the forward steps without gradients. Returns the output of each micro-batch on
+        the ranks of the last stage, and an empty list on the others."""
+        self._begin(inputs, None, None, keeps_outputs=True)
+        try:
+            self._core.run(number, timeout, True, None if lengths is None else list(lengths))
+            return [self._run.outputs[i] for i in sorted(self._run.outputs)]
+        finally:
+            self._run = _Run()
+
+    def set_schedule(self, plan: Plan, timeout: float | None = None) -> None:
+        """Replaces the plan by one with another schedule (:meth:`Plan.with_schedule`). Collective.
+        If it fails the pipeline keeps its plan."""
+        try:
+            self._agree(self._own, lambda: self._set_actions(plan))
+            self._core.set_schedule(plan.json, timeout)
+        except BaseException:
+            self._set_actions(self._plan)
+            raise
+        self._plan = plan
+        self._pipeline = plan.document["pipelines"][plan.place_of(self._rank)[0]]
+
+    def cancel(self, reason: str = "no reason given") -> None:
+        """Ends the run that is under way, or the next one, on all ranks. Any thread may call it."""
+        self._core.cancel(reason)
+
+    # --- the model ---------------------------------------------------------------------------
+
+    def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
+        """Yields this rank's parameters, by their names in the whole model."""
+        seen = set()
+        for chunk in self._chunks:
+            for name, module in chunk.items.items():
+                for inner, parameter in module.named_parameters():
+                    if parameter not in seen:
+                        seen.add(parameter)
+                        yield _joined(name, inner), parameter
+        for item, module in self._shared.items():
+            for inner, parameter in module.named_parameters():
+                if parameter not in seen:
+                    seen.add(parameter)
+                    yield _joined(f"shared.{item}", inner), parameter
+
+    def parameters(self) -> Iterator[nn.Parameter]:
+        for _, parameter in self.named_parameters():
+            yield parameter
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns the state of this rank's stages, by names of the whole model."""
+        return {
+            _joined(name, inner): value
+            for chunk in self._chunks
+            for name, module in chunk.items.items()
+            for inner, value in module.state_dict().items()
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Loads this rank's part of ``state``, which may be that of the whole model."""
+        for chunk in self._chunks:
+            for name, module in chunk.items.items():
+                keys = {inner: _joined(name, inner) for inner in module.state_dict()}
+                missing = [key for key in keys.values() if key not in state]
+                if missing:
+                    raise KeyError(f"the state has no {missing[0]!r}")
+                module.load_state_dict({inner: state[key] for inner, key in keys.items()})
+
+    def grad_norm(self, norm_type: float = 2.0, timeout: float | None = None) -> tuple[float, bool]:
+        """Returns the norm of the whole model's gradients, and whether one of them is infinite or
+        no number. Collective. A parameter that ranks of a tensor degree hold alike counts once; one
+        that they share has ``tensor_model_parallel = True``, or is a DTensor."""
+        highest = math.isinf(norm_type)
+        own = torch.zeros(1, dtype=torch.float64)
+        wrong = torch.zeros(1, dtype=torch.float64)
+        for parameter in self.parameters():
+            if parameter.grad is not None:
+                wrong += float(not bool(torch.isfinite(_local(parameter.grad)).all()))
+        for grad in self._counted():
+            grad = grad.detach().to(torch.float64)
+            part = grad.abs().max() if highest else grad.abs().pow(norm_type).sum()
+            own = torch.maximum(own, part.cpu()) if highest else own + part.cpu()
+        own = self._total(own, "max" if highest else "sum", timeout)
+        wrong = self._total(wrong, "sum", timeout)
+        norm = float(own) if highest else float(own) ** (1 / norm_type)
+        return norm, bool(wrong > 0)
+
+    def clip_grad_norm_(
+        self, max_norm: float, norm_type: float = 2.0, timeout: float | None = None
+    ) -> tuple[float, bool]:
+        """Scales the gradients down so that the norm of all is at most ``max_norm``. Returns what
+        :meth:`grad_norm` returned before. Gradients stay as they are if one is no number."""
+        norm, wrong = self.grad_norm(norm_type, timeout)
+        factor = max_norm / (norm + 1e-6)
+        if factor < 1 and not wrong:
+            for parameter in self.parameters():
+                if parameter.grad is not None:
+                    parameter.grad.mul_(factor)
+        return norm, wrong
+
+    # --- facts -------------------------------------------------------------------------------
+
+    @property
+    def plan(self) -> Plan:
+        return self._plan
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this rank has the first stage, and needs inputs."""
+        return any(each.is_first for each in self._chunks)
+
+    @property
+    def is_last(self) -> bool:
+        """Whether this rank has the last stage, and needs targets."""
+        return any(each.is_last for each in self._chunks)
+
+    def facts(self) -> dict[str, Any]:
+        """Returns figures of this rank: runs, times of callbacks and waits, bytes of buffers."""
+        return self._core.facts()
+
+    def trace(self, format: str = "json") -> str:
+        """Returns when each step of the last run began and ended, as "json" or "chrome"."""
+        return self._core.trace(format)
+
+    def close(self) -> None:
+        """Closes the pipeline. Later runs of the other ranks fail."""
+        self._core.close()
+        self._sums.close()
+        self._own.close()
+
+    def __enter__(self) -> Pipeline:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+    # --- inside ------------------------------------------------------------------------------
+
+    def _set_actions(self, plan: Plan) -> None:
+        number, _ = plan.place_of(self._rank)
+        outline = plan.outline["pipelines"][number]
+        group = outline["group_of_stage"][self._chunks[0].stage]
+        cells = outline["actions"][group]
+        for chunk in self._chunks:
+            chunk.set_actions(cells)
+
+    def _begin(
+        self,
+        inputs: Sequence[Any],
+        targets: Any,
+        weights: Sequence[float] | None,
+        scale: float = 1.0,
+        keeps_outputs: bool = False,
+    ) -> None:
+        count = self._pipeline["micro_batches"]
+        run = self._run = _Run()
+        if self.is_first:
+            run.inputs = _micro_batches(inputs, count, "inputs")
+        if self.is_last and targets is not None:
+            run.targets = _micro_batches(
+                targets if isinstance(targets, tuple) else (targets,), count, "targets"
+            )
+        by_tokens = self._plan.document["gradients"].get("weight", "samples") == "tokens"
+        if weights is not None and not by_tokens:
+            raise ValueError("the plan's gradients count by samples, and there are weights")
+        if weights is not None and len(weights) != count:
+            raise ValueError(f"there are {len(weights)} weights for {count} micro-batches")
+        if by_tokens and weights is None and self.is_last and not keeps_outputs:
+            raise ValueError("the plan's gradients count by tokens, and there are no weights")
+        run.weights = None if weights is None else [float(each) for each in weights]
+        run.is_weighted = by_tokens
+        run.scale = scale
+        run.keeps_outputs = keeps_outputs
+
+    def _forward(self, chunk: _Chunk, action: Any) -> None:
+        saves = not action.evaluates
+        recomputes = saves and chunk.recomputes
+        saved = _Saved()
+        with torch.set_grad_enabled(saves and not recomputes):
+            if recomputes:
+                saved.keep_random_state(chunk.device)
+            outputs = self._call(chunk, action, saved)
+        for output, buffer in zip(outputs, action.outputs):
+            buffer.copy_(output)
+        if saves:
+            chunk.saved[action.micro_batch] = saved
+
+    def _recompute(self, chunk: _Chunk, action: Any) -> None:
+        saved = chunk.saved[action.micro_batch]
+        with torch.enable_grad(), saved.random_state(chunk.device):
+            self._call(chunk, action, saved, again=True)
+
+    # Calls the module, and keeps what its backward step needs. Returns what leaves the stage.
+    def _call(
+        self, chunk: _Chunk, action: Any, saved: _Saved, again: bool = False
+    ) -> Sequence[torch.Tensor]:
+        run = self._run
+        arguments = []
+        for tensor, has_grad in zip(action.inputs, chunk.input_has_grad):
+            # A leaf of its own for each micro-batch; the buffer is used by several.
+            argument = tensor.detach() if chunk.device.type == "cpu" else tensor.to(chunk.device)
+            if has_grad and torch.is_grad_enabled():
+                argument.requires_grad_()
+            arguments.append(argument)
+        saved.leaves = [each for each, has_grad in zip(arguments, chunk.input_has_grad) if has_grad]
+        if chunk.is_first:
+            arguments = [*run.inputs[action.micro_batch], *arguments]
+        targets: Sequence[Any] = ()
+        if chunk.is_last and run.targets is not None:
+            targets = run.targets[action.micro_batch]
+            if self._loss is None:
+                arguments = [*arguments, *targets]
+        result = chunk(*arguments)
+        if chunk.is_last:
+            self._keep_result(chunk, action, saved, result, targets, again)
+            return ()
+        outputs = result if isinstance(result, (tuple, list)) else (result,)
+        if not again:
+            chunk.check_outputs(outputs, action.outputs)
+        if torch.is_grad_enabled():
+            # Without the outputs themselves: what the graph does not need is freed.
+            saved.roots = [
+                _root(output) if output.requires_grad else None
+                for output, has_grad in zip(outputs, chunk.output_has_grad)
+                if has_grad
+            ]
+        return outputs
+
+    def _keep_result(
+        self,
+        chunk: _Chunk,
+        action: Any,
+        saved: _Saved,
+        result: Any,
+        targets: Sequence[Any],
+        again: bool,
+    ) -> None:
+        run = self._run
+        if run.keeps_outputs:
+            run.outputs[action.micro_batch] = result
+            return
+        loss = result if self._loss is None else self._loss(result, *targets)
+        if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
+            raise ValueError("the loss of a micro-batch has to be a tensor of one element")
+        factor = chunk.share if run.weights is None else run.weights[action.micro_batch]
+        if not again:
+            run.losses.append((action.micro_batch, loss.detach(), factor))
+        saved.roots = [_root(loss)] if loss.requires_grad else [None]
+        saved.root_grads = [torch.full_like(loss.detach(), factor * run.scale)]
+
+    # The gradients with which the backward step of a micro-batch begins.
+    def _begins(self, chunk: _Chunk, action: Any) -> tuple[list[Any], list[torch.Tensor]]:
+        saved = chunk.saved[action.micro_batch]
+        grads = saved.root_grads
+        if not chunk.is_last:
+            grads = [each.to(chunk.device) for each in action.output_grads]
+        pairs = [(root, grad) for root, grad in zip(saved.roots, grads) if root is not None]
+        return [root for root, _ in pairs], [grad for _, grad in pairs]
+
+    def _backward(self, chunk: _Chunk, action: Any) -> None:
+        roots, grads = self._begins(chunk, action)
+        saved = chunk.saved.pop(action.micro_batch)
+        with chunk.next_backward():
+            if roots:
+                torch.autograd.backward(roots, grads)
+        _write([each.grad for each in saved.leaves], action.input_grads)
+
+    def _input_grad(self, chunk: _Chunk, action: Any) -> None:
+        roots, grads = self._begins(chunk, action)
+        saved = chunk.saved[action.micro_batch]
+        saved.split = SplitBackward(roots, saved.leaves)
+        _write(saved.split.input_grads(grads), action.input_grads)
+        saved.roots, saved.root_grads, saved.leaves = [], [], []
+
+    def _weight_grad(self, chunk: _Chunk, action: Any) -> None:
+        split = chunk.saved.pop(action.micro_batch).split
+        assert split is not None
+        split.weight_grads()
+
+    # Adds up gradients and losses. Returns the mean loss.
+    def _finish(self) -> float:
+        self._sum_gradients()
+        loss, weight = self._mean_loss()
+        if self._run.is_weighted and weight > 0:
+            for parameter in self.parameters():
+                if parameter.grad is not None:
+                    parameter.grad.div_(weight)
+        return loss
+
+    def _sum_gradients(self) -> None:
+        grads: dict[int, list[torch.Tensor]] = {}
+        copies: list[list[nn.Parameter]] = []
+        for item, modules in self._modules_by_item().items():
+            alike = [list(dict.fromkeys(each)) for each in zip(*(m.parameters() for m in modules))]
+            if len(self._who.ranks_of(item)) == 1 and all(len(each) == 1 for each in alike):
+                continue
+            for same in alike:
+                first = same[0]
+                if not first.requires_grad:
+                    continue
+                # All holders send as much, also where a micro-batch used it on some of them only.
+                first.grad = torch.zeros_like(first) if first.grad is None else first.grad
+                for other in same[1:]:
+                    if other.grad is not None:
+                        first.grad += other.grad
+                grads.setdefault(item, []).append(_local(first.grad))
+                copies.append(same)
+        self._sums.add(grads, self._timeout)
+        for first, *others in copies:
+            for other in others:
+                other.grad = first.grad.clone()  # type: ignore[union-attr]
+
+    # The modules that hold each item here. FSDP2 has summed the gradients of its own.
+    def _modules_by_item(self, with_fsdp: bool = False) -> dict[int, list[nn.Module]]:
+        found: dict[int, list[nn.Module]] = {}
+        for chunk in self._chunks:
+            if chunk.has_fsdp and not with_fsdp:
+                continue
+            for item, module in chunk.by_item.items():
+                found.setdefault(item, []).append(module)
+        for item, module in self._shared.items():
+            found.setdefault(item, []).append(module)
+        return dict(sorted(found.items()))
+
+    # Returns the mean loss over all ranks, and the sum of the weights.
+    def _mean_loss(self) -> tuple[float, float]:
+        run = self._run
+        own = torch.zeros(2, dtype=torch.float64)
+        counts = any(each.is_last and each.counts for each in self._chunks)
+        if counts:
+            for _, loss, factor in sorted(run.losses, key=lambda each: each[0]):
+                own += torch.tensor([loss.item() * factor, factor], dtype=torch.float64)
+        own = self._total(own, "sum", self._timeout)
+        total, weight = float(own[0]), float(own[1])
+        return (total / weight if run.is_weighted and weight > 0 else total), weight
+
+    def _total(self, own: torch.Tensor, op: str, timeout: float | None) -> torch.Tensor:
+        total = torch.empty_like(own)
+        self._own.allreduce(own.contiguous(), total, op, timeout=timeout).wait()
+        return total
+
+    # The gradients that count for the norm on this rank: each of the model's counts on one rank.
+    def _counted(self) -> Iterator[torch.Tensor]:
+        seen = set()
+        for item, modules in self._modules_by_item(with_fsdp=True).items():
+            for module in modules:
+                for parameter in module.parameters():
+                    if parameter.grad is None or parameter in seen:
+                        continue
+                    seen.add(parameter)
+                    is_parted = _is_parted(parameter)
+                    if module in self._fsdp_modules or self._rank == self._who.first_of(
+                        item, is_parted
+                    ):
+                        yield _local(parameter.grad)
+
+    @property
+    def _fsdp_modules(self) -> set[nn.Module]:
+        return {each for chunk in self._chunks if chunk.has_fsdp for each in chunk.by_item.values()}
+
+
+def _callbacks(
+    pipeline: weakref.ref[Pipeline], chunk: _Chunk
+) -> dict[str, Callable[[_core.PipelineAction], None]]:
+    """Returns the callbacks of a stage. They do not keep the pipeline."""
+
+    def calling(name: str) -> Callable[[_core.PipelineAction], None]:
+        def call(action: _core.PipelineAction) -> None:
+            try:
+                getattr(pipeline(), name)(chunk, action)
+            except Exception as error:
+                if hasattr(error, "add_note"):
+                    error.add_note(
+                        f"in the {action.kind} step of micro-batch {action.micro_batch} in stage "
+                        f"{action.stage}"
+                    )
+                raise
+
+        return call
+
+    kinds = ("forward", "recompute", "backward", "input_grad", "weight_grad")
+    return {kind: calling(f"_{kind}") for kind in kinds}
+
+
+class _Run:
+    """What a run of the pipeline reads and makes."""
+
+    def __init__(self) -> None:
+        self.inputs: list[tuple[Any, ...]] = []
+        self.targets: list[tuple[Any, ...]] | None = None
+        self.weights: list[float] | None = None
+        self.is_weighted = False
+        self.scale = 1.0
+        self.losses: list[tuple[int, torch.Tensor, float]] = []
+        self.keeps_outputs = False
+        self.outputs: dict[int, Any] = {}
+
+
+class _Saved:
+    """What the backward step of a micro-batch needs."""
+
+    def __init__(self) -> None:
+        self.leaves: list[torch.Tensor] = []
+        self.roots: list[Any] = []
+        self.root_grads: list[torch.Tensor] = []
+        self.split: SplitBackward | None = None
+        self._random: tuple[torch.Tensor, Any, Any] | None = None
+
+    def keep_random_state(self, device: torch.device) -> None:
+        states: tuple[Any, Any] = ([], [])
+        if device.type != "cpu":
+            states = get_device_states(torch.empty(0, device=device))
+        self._random = (torch.get_rng_state(), *states)
+
+    @contextlib.contextmanager
+    def random_state(self, device: torch.device) -> Iterator[None]:
+        """Repeats the random numbers of the forward step, and then goes on with the others."""
+        assert self._random is not None
+        state, devices, states = self._random
+        with torch.random.fork_rng(devices, device_type=device.type if devices else "cuda"):
+            torch.set_rng_state(state)
+            if devices:
+                set_device_states(devices, states, device_type=device.type)
+            yield
+
+
+class _Chunk:
+    """A stage of this rank."""
+
+    def __init__(
+        self,
+        module: StageModule,
+        stage: int,
+        rank: int,
+        pipeline: Mapping[str, Any],
+        plan: Plan,
+    ) -> None:
+        own = pipeline["stages"][stage]
+        self.stage = stage
+        self.is_first = stage == 0
+        self.is_last = stage == len(pipeline["stages"]) - 1
+        self.saved: dict[int, _Saved] = {}
+        self.recomputes = False
+        self.items = dict(module) if isinstance(module, Mapping) else {"": module}
+        for name, each in self.items.items():
+            if not isinstance(each, nn.Module):
+                raise TypeError(f"stage {stage}: {name or 'it'} is a {type(each).__name__}, no module")
+            if isinstance(each, DistributedDataParallel):
+                self.items[name] = each.module
+        self._all_items = list(range(*own["items"]))
+        self._is_whole = not isinstance(module, Mapping)
+        if not self._is_whole and len(self.items) != len(self._all_items):
+            raise ValueError(
+                f"stage {stage} has {len(self._all_items)} items in the plan, and {len(self.items)} modules"
+            )
+        # A stage without names is one item, its first.
+        self.by_item = dict(zip(self._all_items, self.items.values()))
+        degrees = degrees_of(own)
+        samples = pipeline["micro_batch_size"] / (degrees["data"] * degrees["context"])
+        self.share = samples / plan.document["training"]["global_batch"]
+        # Ranks along the tensor degree have the same loss.
+        self.counts = place_of(own, rank)["tensor"] == 0
+        self._find_tensors(pipeline)
+        parameters = [each for module in self.items.values() for each in module.parameters()]
+        self.device = parameters[0].device if parameters else torch.device("cpu")
+        self._fsdp = [
+            each
+            for module in self.items.values()
+            for each in module.modules()
+            if hasattr(each, "set_requires_gradient_sync")
+        ]
+        self.has_fsdp = bool(self._fsdp)
+        self._stage_ranks = set(own["ranks"])
+        self._left = 0
+
+    def _find_tensors(self, pipeline: Mapping[str, Any]) -> None:
+        self.input_has_grad: list[bool] = []
+        self.output_has_grad: list[bool] = []
+        self._output_names: list[str] = []
+        for boundary in pipeline["boundaries"]:
+            for tensor in boundary["tensors"]:
+                has_grad = tensor.get("gradient", True)
+                if boundary["to"] == self.stage:
+                    self.input_has_grad.append(has_grad)
+                if boundary["from"] == self.stage:
+                    self.output_has_grad.append(has_grad)
+                    self._output_names.append(tensor["name"])
+
+    def check_holders(self, who: Holders) -> None:
+        """Raises ValueError if the gradients of this stage cannot be added up."""
+        for item in self._all_items:
+            if self._is_whole and who.ranks_of(item) != who.ranks_of(self._all_items[0]):
+                raise ValueError(
+                    f"stage {self.stage}: others hold some of its items: give {{name: module}}, with a "
+                    "module for each item"
+                )
+            if self.has_fsdp and not set(who.ranks_of(item)) <= self._stage_ranks:
+                raise ValueError(f"stage {self.stage} has FSDP2, and other stages hold its item {item}")
+
+    def set_actions(self, cells: Sequence[str]) -> None:
+        """Looks up what kinds of steps the schedule has for this stage."""
+        steps = [part for cell in cells for part in _parts_of(cell)]
+        own = {kind for stage, kind in steps if stage == self.stage}
+        self.recomputes = "R" in own
+        if self.has_fsdp and "W" in own:
+            raise ValueError(
+                f"stage {self.stage}: FSDP2 needs whole backward steps, and the schedule splits them"
+            )
+
+    def begin(self, micro_batches: int) -> None:
+        """Begins a step of the training."""
+        self.saved.clear()
+        self._left = micro_batches
+        for each in self._fsdp:
+            each.set_requires_gradient_sync(False)  # type: ignore[operator]
+
+    @contextlib.contextmanager
+    def next_backward(self) -> Iterator[None]:
+        """FSDP2 sums the gradients of all micro-batches in the last one's backward step."""
+        self._left -= 1
+        for each in self._fsdp:
+            each.set_is_last_backward(self._left == 0)  # type: ignore[operator]
+            each.set_requires_gradient_sync(self._left == 0)  # type: ignore[operator]
+        yield
+
+    def __call__(self, *arguments: Any) -> Any:
+        for module in self.items.values():
+            result = module(*arguments)
+            arguments = result if isinstance(result, tuple) else (result,)
+        return result
+
+    def check_outputs(self, outputs: Sequence[Any], buffers: Sequence[torch.Tensor]) -> None:
+        if len(outputs) != len(buffers):
+            raise ValueError(
+                f"stage {self.stage} returned {len(outputs)} tensors, and {len(buffers)} leave it in "
+                "the plan"
+            )
+        for name, output, buffer in zip(self._output_names, outputs, buffers):
+            if output.shape != buffer.shape or output.dtype != buffer.dtype:
+                raise ValueError(
+                    f"stage {self.stage} returned a {_described(output)} for '{name}', which is a "
+                    f"{_described(buffer)} in the plan"
+                )
+
+
+def _described(tensor: torch.Tensor) -> str:
+    return f"{str(tensor.dtype).removeprefix('torch.')} tensor of shape {list(tensor.shape)}"
+
+
+def _parts_of(cell: str) -> Iterator[tuple[int, str]]:
+    """Yields the stages and kinds of the actions of a cell."""
+    for part in cell.split(")")[0].lstrip("(").split(";"):
+        stage = "".join(itertools.takewhile(str.isdigit, part))
+        if stage:
+            yield int(stage), part[len(stage) :].rstrip("0123456789")
+
+
+def _tensor_of(tensor: _core.PipelineTensor) -> torch.Tensor:
+    if tensor.array is None:
+        raise ValueError("the plan gives this rank a device whose memory the CPU may not touch")
+    made = torch.from_dlpack(tensor.array)
+    return made.view(getattr(torch, tensor.type)) if tensor.type.startswith("float8") else made
+
+
+def _root(tensor: torch.Tensor) -> Any:
+    """Returns what a backward step begins with. It does not keep the tensor, where torch can."""
+    return get_gradient_edge(tensor) if _BEGINS_ANYWHERE else tensor
+
+
+def _write(grads: Sequence[torch.Tensor | None], buffers: Sequence[torch.Tensor]) -> None:
+    for grad, buffer in zip(grads, buffers):
+        if grad is None:
+            buffer.zero_()
+        else:
+            buffer.copy_(grad)
+
+
+def _micro_batches(values: Sequence[Any], count: int, what: str) -> list[tuple[Any, ...]]:
+    """Returns the arguments of each micro-batch."""
+    columns = []
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            if value.dim() == 0 or value.size(0) % count != 0:
+                raise ValueError(
+                    f"{what} of shape {list(value.shape)} have no rows for {count} micro-batches alike"
+                )
+            columns.append(list(value.split(value.size(0) // count)))
+        elif isinstance(value, (list, tuple)):
+            if len(value) != count:
+                raise ValueError(f"{what}: there are {len(value)} values for {count} micro-batches")
+            columns.append(list(value))
+        else:
+            columns.append([value] * count)
+    return [tuple(column[i] for column in columns) for i in range(count)]
+
+
+def _local(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
+
+
+def _is_parted(parameter: nn.Parameter) -> bool:
+    """Whether the ranks along the tensor degree have different parts of the parameter."""
+    if getattr(parameter, "tensor_model_parallel", False):
+        return True
+    return any(each.is_shard() for each in getattr(parameter, "placements", ()))
+
+
+def _joined(name: str, inner: str) -> str:
+    return f"{name}.{inner}" if name else inner

@@ -1,0 +1,281 @@
+"""Defines pipeline plans: which ranks hold which part of a model, and what goes between them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from hetcomm._core import draft_pipeline
+from hetcomm.pipeline.schedules import Schedule
+
+_DTYPES = {"torch.float": "float32", "torch.half": "float16", "torch.double": "float64"}
+
+
+def _name_of(dtype: Any) -> str:
+    """Returns the name of torch.bfloat16, numpy.float32 or numpy.dtype("float32"). Returns a
+    string as it is."""
+    if isinstance(dtype, str):
+        return dtype
+    name = getattr(dtype, "name", None) or getattr(dtype, "__name__", None) or str(dtype)
+    return "bool" if name == "bool_" else _DTYPES.get(name, name).removeprefix("torch.")
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A part of the model: its next ``items``, on ``ranks``, which share it by their degrees.
+    Stages with the same ranks are chunks of these ranks."""
+
+    ranks: Sequence[int]
+    items: int = 1
+    data: int = 1
+    context: int = 1
+    tensor: int = 1
+    expert: int = 1
+    order: str = "dct"
+    zigzag: bool = False
+    zero: int = 0
+    recompute: bool = False
+    live_limit: int = 0
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A tensor that goes from stage to stage for each micro-batch: its whole shape, and the
+    dimension that each degree of a stage cuts. ``varies`` is the dimension that has the length of
+    the micro-batch."""
+
+    name: str
+    dtype: Any
+    shape: Sequence[int]
+    data: int | None = 0
+    context: int | None = None
+    tensor: int | None = None
+    varies: int | None = None
+    gradient: bool = True
+
+    def document(self) -> dict[str, Any]:
+        cut = {name: getattr(self, name) for name in ("data", "context", "tensor")}
+        document = {
+            "name": self.name,
+            "type": _name_of(self.dtype),
+            "shape": list(self.shape),
+            "cut": {name: dimension for name, dimension in cut.items() if dimension is not None},
+            "gradient": self.gradient,
+        }
+        if self.varies is not None:
+            document["varies"] = self.varies
+        return document
+
+
+@dataclass(frozen=True)
+class Boundary:
+    """What goes from a stage to a later one. ``in_flight``: items under way in each direction, 0
+    for as many as the schedule needs and one more."""
+
+    source: int
+    destination: int
+    tensors: Sequence[Tensor]
+    in_flight: int = 0
+    strategy: str = "auto"
+    slice_bytes: int = 0
+
+    def document(self) -> dict[str, Any]:
+        return {
+            "from": self.source,
+            "to": self.destination,
+            "tensors": [each.document() for each in self.tensors],
+            "in_flight": self.in_flight,
+            "strategy": self.strategy,
+            "slice_bytes": self.slice_bytes,
+        }
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A pipeline plan: a document that all ranks share (pipeline/README.md). It is checked when it
+    is made, and raises :class:`hetcomm.Error` with the entry, or the rank and the action, that is
+    wrong."""
+
+    document: Mapping[str, Any]
+    _outline: dict[str, Any] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_outline", json.loads(draft_pipeline(self.json)))
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        stages: Sequence[Stage],
+        micro_batches: int,
+        micro_batch_size: int,
+        tensors: Sequence[Tensor] = (),
+        boundaries: Sequence[Boundary] = (),
+        schedule: str | Schedule | Mapping[str, Any] = "1f1b",
+        in_flight: int = 0,
+        lengths: Sequence[int] = (),
+        devices: Mapping[int, int] | None = None,
+        hosts: Mapping[int, str] | None = None,
+        shared: Sequence[Mapping[str, Any]] = (),
+        weight: str = "samples",
+        **names: Any,
+    ) -> Plan:
+        """Returns the plan of one pipeline. ``tensors`` go between any two neighbours, with
+        ``in_flight`` items under way; ``boundaries`` come instead of that, or beside it for other
+        stages. ``schedule`` is a name, a :class:`Schedule`, or {"name": ..., "parameters": ...}.
+        ``names`` are ``sequence``, ``precision``, ``optimizer``, ``cluster``, ``model`` and
+        ``provenance``."""
+        ends = {(each.source, each.destination) for each in boundaries}
+        between = [
+            Boundary(stage, stage + 1, tensors, in_flight)
+            for stage in range(len(stages) - 1)
+            if tensors and (stage, stage + 1) not in ends
+        ]
+        ordered = sorted([*between, *boundaries], key=lambda each: (each.source, each.destination))
+        pipeline: dict[str, Any] = {
+            "micro_batches": micro_batches,
+            "micro_batch_size": micro_batch_size,
+            "stages": _stages(stages),
+            "schedule": _schedule(schedule),
+            "boundaries": [each.document() for each in ordered],
+        }
+        if lengths:
+            pipeline["lengths"] = list(lengths)
+        ranks = 1 + max((rank for each in stages for rank in each.ranks), default=-1)
+        document = {
+            "format": "hetcomm pipeline plan",
+            "version": 1,
+            "cluster": {"hash": names.get("cluster", "")},
+            "model": {
+                "hash": names.get("model", ""),
+                "items": sum(each.items for each in stages),
+            },
+            "training": {
+                "global_batch": micro_batches * micro_batch_size,
+                "sequence": names.get("sequence", 0),
+                "precision": names.get("precision", ""),
+                "optimizer": names.get("optimizer", ""),
+            },
+            "ranks": [
+                {"host": (hosts or {}).get(rank, ""), "device": (devices or {}).get(rank, 0)}
+                for rank in range(ranks)
+            ],
+            "pipelines": [pipeline],
+            "shared": [dict(each) for each in shared],
+            "gradients": {"weight": weight},
+        }
+        if "provenance" in names:
+            document["provenance"] = names["provenance"]
+        unknown = set(names) - {
+            "cluster", "model", "sequence", "precision", "optimizer", "provenance"
+        }
+        if unknown:
+            raise TypeError(f"Plan.of() has no argument {sorted(unknown)[0]!r}")
+        return cls(document)
+
+    @classmethod
+    def join(cls, plans: Sequence[Plan]) -> Plan:
+        """Returns a plan with the pipelines of several plans side by side. Each plan is for ranks
+        of its own: the second one's ranks follow those of the first."""
+        joined = json.loads(plans[0].json)
+        for plan in plans[1:]:
+            more = json.loads(plan.json)
+            first = len(joined["ranks"])
+            pipelines = len(joined["pipelines"])
+            for pipeline in more["pipelines"]:
+                for stage in pipeline["stages"]:
+                    stage["ranks"] = [first + rank for rank in stage["ranks"]]
+            for item in more["shared"]:
+                for holder in item["holders"]:
+                    holder["pipeline"] = holder.get("pipeline", 0) + pipelines
+                known = [each for each in joined["shared"] if each["item"] == item["item"]]
+                if known:
+                    known[0]["holders"] += item["holders"]
+                else:
+                    joined["shared"].append(item)
+            joined["pipelines"] += more["pipelines"]
+            joined["ranks"] += more["ranks"]
+            joined["training"]["global_batch"] += more["training"]["global_batch"]
+        return cls(joined)
+
+    @classmethod
+    def from_json(cls, text: str) -> Plan:
+        return cls(json.loads(text))
+
+    def with_schedule(self, schedule: str | Schedule | Mapping[str, Any], pipeline: int = 0) -> Plan:
+        """Returns the plan with another schedule, for :meth:`Pipeline.set_schedule`."""
+        document = json.loads(self.json)
+        document["pipelines"][pipeline]["schedule"] = _schedule(schedule)
+        return replace(self, document=document)
+
+    @property
+    def json(self) -> str:
+        return json.dumps(self.document, sort_keys=True, indent=1) + "\n"
+
+    @property
+    def hash(self) -> str:
+        """What ranks compare: equal for plans that differ in their provenance only."""
+        return self._outline["hash"]
+
+    @property
+    def outline(self) -> dict[str, Any]:
+        """What follows from the plan: groups of ranks, actions, activations, items in flight."""
+        return self._outline
+
+    def place_of(self, rank: int) -> tuple[int, list[int]]:
+        """Returns the pipeline of ``rank``, and its stages."""
+        for number, pipeline in enumerate(self.document["pipelines"]):
+            own = [i for i, stage in enumerate(pipeline["stages"]) if rank in stage["ranks"]]
+            if own:
+                return number, own
+        raise ValueError(f"the plan has no rank {rank}")
+
+    def draw(self) -> str:
+        """Returns a Gantt chart of the schedule as SVG."""
+        return draft_pipeline(self.json, "svg")
+
+    def _repr_svg_(self) -> str:
+        return self.draw()
+
+    def __str__(self) -> str:
+        return draft_pipeline(self.json, "text")
+
+    def __hash__(self) -> int:
+        return hash(self.hash)
+
+
+def _stages(stages: Sequence[Stage]) -> list[dict[str, Any]]:
+    documents: list[dict[str, Any]] = []
+    begin = 0
+    for each in stages:
+        ranks = list(each.ranks)
+        documents.append(
+            {
+                "items": [begin, begin + each.items],
+                "chunk": sum(other["ranks"] == ranks for other in documents),
+                "ranks": ranks,
+                "degrees": {
+                    "data": each.data,
+                    "context": each.context,
+                    "tensor": each.tensor,
+                    "expert": each.expert,
+                    "order": each.order,
+                    "zigzag": each.zigzag,
+                },
+                "zero": each.zero,
+                "recompute": each.recompute,
+                "live_limit": each.live_limit,
+            }
+        )
+        begin += each.items
+    return documents
+
+
+def _schedule(schedule: str | Schedule | Mapping[str, Any]) -> dict[str, Any]:
+    if isinstance(schedule, str):
+        return {"name": schedule}
+    if isinstance(schedule, Schedule):
+        return {"actions": schedule.actions}
+    return dict(schedule)

@@ -1,0 +1,119 @@
+"""Defines schedules: which rank does which step of which micro-batch in which order."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from hetcomm._core import draft_schedule
+
+_UNITS = {"stages": [{"forward_ns": 1_000_000, "backward_ns": 2_000_000}]}
+_FORMAT = {"format": "hetcomm schedule question", "version": 1}
+
+
+class Schedule:
+    """A pipeline schedule. It is checked when it is made: a schedule in which a step is missing or
+    there twice, or whose ranks would wait for each other without end, raises
+    :class:`hetcomm.Error`, which names the rank and the action.
+
+    Make one by its name, from actions, or from a text in the CSV form of
+    torch.distributed.pipelining::
+
+        Schedule.named("interleaved-1f1b", ranks=4, chunks=2, micro_batches=16)
+        Schedule.from_actions([["0F0", "0B0"], ["1F0", "1B0"]])
+        Schedule.from_csv(pathlib.Path("schedule.csv").read_text())
+
+    ``times`` says how long steps and transfers take, in nanoseconds, as pipeline/README.md
+    describes. Without it each forward step takes 1 ms, each backward step 2 ms, and transfers take
+    no time.
+    """
+
+    def __init__(self, question: Mapping[str, Any]) -> None:
+        self._question = {**_FORMAT, **question}
+        self._answer = json.loads(draft_schedule(json.dumps(self._question), "json"))
+
+    @classmethod
+    def named(
+        cls, name: str, *, ranks: int, micro_batches: int, chunks: int = 1, **parameters: Any
+    ) -> Schedule:
+        """Returns the schedule called ``name``, such as "1f1b", "h-1f1b" or "zb-v". ``parameters``
+        are ``warmups``, ``slow_boundaries``, ``recomputed_stages``, ``epsilon_ppm``, ``order``,
+        ``whole_backward``, ``effort`` and ``seed``, where the schedule takes them; ``times``; and
+        for "arranged", which searches under a limit, ``limits``."""
+        outer = {key: parameters.pop(key) for key in ("times", "limits", "memory") if key in parameters}
+        counts = {"name": name, "ranks": ranks, "chunks": chunks, "micro_batches": micro_batches}
+        return cls({"schedule": {**counts, **parameters}, **outer})
+
+    @classmethod
+    def from_actions(
+        cls, actions: Sequence[Sequence[str]], rank_of: Sequence[int] | None = None
+    ) -> Schedule:
+        """Returns the schedule of a list of cells for each rank. ``rank_of`` has the rank of each
+        stage; without it the rank that computes for a stage has it."""
+        schedule: dict[str, Any] = {"actions": [list(each) for each in actions]}
+        if rank_of is not None:
+            schedule["rank_of"] = list(rank_of)
+        return cls({"schedule": schedule})
+
+    @classmethod
+    def from_csv(cls, text: str, rank_of: Sequence[int] | None = None) -> Schedule:
+        """Returns the schedule of a text with a line for each rank."""
+        schedule: dict[str, Any] = {"csv": text}
+        if rank_of is not None:
+            schedule["rank_of"] = list(rank_of)
+        return cls({"schedule": schedule})
+
+    @property
+    def actions(self) -> list[list[str]]:
+        """The cells of each rank, such as "0F3" or "(0F7;7B3)OVERLAP_F_B"."""
+        return self._answer["schedule"]["actions"]
+
+    @property
+    def rank_of(self) -> list[int]:
+        """The rank of each stage."""
+        return self._answer["schedule"]["rank_of"]
+
+    @property
+    def peaks(self) -> list[int]:
+        """The most activations that live at a time, by rank; with ``memory``, in its unit."""
+        return self._answer["peaks"]
+
+    def csv(self, level: str = "compute", **options: Any) -> str:
+        """Returns a line for each rank. ``level`` is "compute", "transfers" (with sends and
+        receives) or "waits". ``options`` are ``receives_ahead``, ``send_waits``, ``send_buffers``
+        and ``reductions``."""
+        return draft_schedule(json.dumps({**self._question, "level": level, **options}), "csv")
+
+    def forecast(self, times: Mapping[str, Any] | None = None, **options: Any) -> dict[str, Any]:
+        """Returns the simulator's answer: the time of an iteration, of each rank and of the
+        critical path."""
+        return json.loads(draft_schedule(json.dumps(self._with(times, options)), "json"))["forecast"]
+
+    def draw(self, times: Mapping[str, Any] | None = None, format: str = "svg", **options: Any) -> str:
+        """Returns a Gantt chart as "svg", a table as "text", or a Chrome "trace"."""
+        return draft_schedule(json.dumps(self._with(times, options)), format)
+
+    def _with(self, times: Mapping[str, Any] | None, options: Mapping[str, Any]) -> dict[str, Any]:
+        question = {"times": _UNITS, **self._question, **options}
+        if times is not None:
+            question["times"] = dict(times)
+        return question
+
+    def _repr_svg_(self) -> str:
+        return self.draw()
+
+    def __str__(self) -> str:
+        return self.draw(format="text")
+
+    def __repr__(self) -> str:
+        steps = sum(len(each) for each in self.actions)
+        return f"<Schedule: {len(self.actions)} ranks, {len(self.rank_of)} stages, {steps} actions>"
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Schedule):
+            return NotImplemented
+        return self.actions == other.actions and self.rank_of == other.rank_of
+
+    def __hash__(self) -> int:
+        return hash(json.dumps([self.actions, self.rank_of]))

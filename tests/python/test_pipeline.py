@@ -1,0 +1,961 @@
+"""Pipelines of torch modules.
+
+Properties: for every named schedule the gradients are, bit for bit, those of the whole model in one
+process that adds the micro-batches' gradients in the schedule's order; the loss is the same on all
+ranks. Data parallel stages, pipelines of unequal depth, shared items, weights by tokens, recomputed
+steps, several lengths, DDP and FSDP2 give the gradients of the whole model. Evaluation, prediction,
+state, norm of gradients and changes of the schedule do what they say. An exception of a module is
+raised on its rank, and told on the others. A schedule made here runs in torch's own pipelining.
+"""
+
+import json
+import math
+import unittest
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+import hetcomm
+import hetcomm.torch
+from hetcomm import pipeline
+from hetcomm.pipeline.split import SplitBackward
+from ranks import TORCH, TestCase, init, run
+
+WIDTH = 6
+ROWS = 3  # of a micro-batch
+
+
+class Block(nn.Module):
+    """An item: a residual block whose weights are used in several ways."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.LayerNorm(WIDTH)
+        self.first = nn.Linear(WIDTH, 2 * WIDTH)
+        self.second = nn.Linear(2 * WIDTH, WIDTH)
+
+    def forward(self, x):
+        return x + self.second(torch.tanh(self.first(self.norm(x))))
+
+
+def blocks(count, seed=7):
+    torch.manual_seed(seed)
+    return {f"blocks.{i}": Block().double() for i in range(count)}
+
+
+def rows_of(count, seed=11):
+    made = torch.Generator().manual_seed(seed)
+    return (torch.randn(count, WIDTH, dtype=torch.float64, generator=made),
+            torch.randn(count, WIDTH, dtype=torch.float64, generator=made))
+
+
+def loss_of(output, target):
+    return ((output - target) ** 2).mean()
+
+
+def through(model, x):
+    for module in model.values():
+        x = module(x)
+    return x
+
+
+def reference(model, inputs, targets, shares, orders):
+    """The mean loss, and the gradients as they are when each item adds those of the micro-batches in
+    an order of its own. |shares|: by how much each micro-batch counts."""
+    losses = []
+    grads = []  # by micro-batch
+    for x, target, share in zip(inputs, targets, shares):
+        loss = loss_of(through(model, x), target)
+        names = {f"{name}.{inner}": each for name, module in model.items()
+                 for inner, each in module.named_parameters()}
+        found = torch.autograd.grad(loss, list(names.values()),
+                                    torch.full_like(loss, share))
+        losses.append(loss.item() * share)
+        grads.append(dict(zip(names, found)))
+    added = {}
+    for item, name in enumerate(model):
+        for key in grads[0]:
+            if not key.startswith(f"{name}."):
+                continue
+            first, *others = orders[item]
+            added[key] = grads[first][key].clone()
+            for each in others:
+                added[key] += grads[each][key]
+    return sum(losses), added
+
+
+def weight_orders(plan, items):
+    """For each item the micro-batches in the order in which its stage adds their gradients."""
+    made = plan.outline["pipelines"][0]
+    stages = plan.document["pipelines"][0]["stages"]
+    orders = []
+    for item in range(items):
+        stage = next(i for i, each in enumerate(stages) if each["items"][0] <= item < each["items"][1])
+        cells = made["actions"][made["group_of_stage"][stage]]
+        parts = [part for cell in cells for part in cell.split(")")[0].lstrip("(").split(";")]
+        orders.append([int(part[len(str(stage)) + 1:]) for part in parts
+                       if part.startswith((f"{stage}W", f"{stage}B"))])
+    return orders
+
+
+def tensor(**more):
+    return pipeline.Tensor("x", "float64", (ROWS, WIDTH), **more)
+
+
+def plan_of(rank_of, schedule, micro_batches, items_of=2, **more):
+    stages = [pipeline.Stage([rank], items_of) for rank in rank_of]
+    return pipeline.Plan.of(stages=stages, tensors=[tensor()], micro_batches=micro_batches,
+                            micro_batch_size=ROWS, schedule=schedule, **more)
+
+
+def own_modules(model, plan, rank):
+    names = list(model)
+    stages = plan.document["pipelines"][plan.place_of(rank)[0]]["stages"]
+    return [{name: model[name] for name in names[slice(*stage["items"])]}
+            for stage in stages if rank in stage["ranks"]]
+
+
+def grads_of(trainer):
+    return {name: each.grad for name, each in trainer.named_parameters()}
+
+
+def start(rank, size, folder):
+    torch.set_num_threads(1)
+    init(rank, size, folder)
+
+
+def stop():
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+# --- schedules -----------------------------------------------------------------------------------
+
+# By name: how stages are dealt to ranks, and parameters.
+SCHEDULES = {
+    "gpipe": ("loop", 1, {}),
+    "1f1b": ("loop", 1, {}),
+    "eager-1f1b": ("loop", 1, {}),
+    "virtual-1f1b": ("loop", 1, {"slow_boundaries": [0]}),
+    "h-1f1b": ("loop", 1, {}),
+    "looped-bfs": ("loop", 2, {}),
+    "interleaved-1f1b": ("loop", 2, {}),
+    "interleaved-zb": ("loop", 2, {}),
+    "zb-h1": ("loop", 1, {}),
+    "zb-h2": ("loop", 1, {}),
+    "zb-v": ("v", 2, {}),
+    "dualpipe-v": ("v", 2, {}),
+    "four-phase": ("loop", 1, {"recomputed_stages": [0]}),
+}
+
+
+def schedule_of(name, ranks):
+    order, chunks, parameters = SCHEDULES[name]
+    parameters = dict(parameters)
+    if name == "h-1f1b":
+        parameters["stage_ns"] = [100] * ranks
+        parameters["boundaries"] = [{"busy_ns": 20, "latency_ns": 60}] * (ranks - 1)
+    rank_of = list(range(ranks))
+    if chunks == 2:
+        rank_of += rank_of[::-1] if order == "v" else rank_of
+    return rank_of, {"name": name, "parameters": parameters}
+
+
+def every_schedule(rank, size, folder):
+    start(rank, size, folder)
+    for name in SCHEDULES:
+        rank_of, schedule = schedule_of(name, size)
+        micro_batches = 2 * size + (0 if name in ("interleaved-1f1b", "interleaved-zb") else 1)
+        plan = plan_of(rank_of, schedule, micro_batches)
+        items = 2 * len(rank_of)
+        model = blocks(items)
+        x, y = rows_of(micro_batches * ROWS)
+        expected_loss, expected = reference(
+            model, x.split(ROWS), y.split(ROWS), [1 / micro_batches] * micro_batches,
+            weight_orders(plan, items))
+        with pipeline.Pipeline(None, plan, own_modules(model, plan, rank), loss=loss_of) as trainer:
+            for step in range(2):  # the second one begins with the buffers of the first
+                for each in trainer.parameters():
+                    each.grad = None
+                # All ranks may have all rows: only the first and the last stage look.
+                loss = trainer.step(x, targets=y, number=step)
+                assert abs(loss - expected_loss) < 1e-12, (name, loss, expected_loss)
+                for key, grad in grads_of(trainer).items():
+                    assert torch.equal(grad, expected[key]), (name, key, grad - expected[key])
+            assert trainer.facts()["runs"] == 2
+            evaluated = trainer.evaluate(x, targets=y)
+            assert abs(evaluated - expected_loss) < 1e-12, name
+            outputs = trainer.predict(x)
+            assert len(outputs) == (micro_batches if trainer.is_last else 0)
+            for part, output in zip(x.split(ROWS), outputs):
+                assert torch.equal(output, through(model, part)), name
+            assert not any(each.saved for each in trainer._chunks)
+    stop()
+    return True
+
+
+def training(rank, size, folder):
+    """Adam over several steps: the state follows that of the whole model."""
+    start(rank, size, folder)
+    plan = plan_of(range(size), "zb-h1", 6)
+    model, whole = blocks(2 * size), blocks(2 * size)
+    trainer = pipeline.Pipeline(None, plan, own_modules(model, plan, rank), loss=loss_of)
+    own = torch.optim.Adam(trainer.parameters(), 0.01)
+    all_parameters = [each for module in whole.values() for each in module.parameters()]
+    other = torch.optim.Adam(all_parameters, 0.01)
+    for step in range(4):
+        x, y = rows_of(6 * ROWS, step)
+        own.zero_grad()
+        loss = trainer.step(x, targets=y, number=step)
+        own.step()
+        other.zero_grad()
+        expected, grads = reference(whole, x.split(ROWS), y.split(ROWS), [1 / 6] * 6,
+                                    weight_orders(plan, 2 * size))
+        for name, module in whole.items():
+            for inner, each in module.named_parameters():
+                each.grad = grads[f"{name}.{inner}"]
+        other.step()
+        assert loss == expected or abs(loss - expected) < 1e-12
+    state = trainer.state_dict()
+    known = {f"{name}.{inner}": value for name, module in whole.items()
+             for inner, value in module.state_dict().items()}
+    assert set(state) == {key for key in known
+                          if key.split(".")[1] in (str(2 * rank), str(2 * rank + 1))}, set(state)
+    for key, value in state.items():
+        assert torch.equal(value, known[key]), key
+    fresh = {f"{name}.{inner}": value for name, module in blocks(2 * size, 99).items()
+             for inner, value in module.state_dict().items()}
+    trainer.load_state_dict(fresh)
+    assert all(torch.equal(value, fresh[key]) for key, value in trainer.state_dict().items())
+    try:
+        trainer.load_state_dict({})
+        raise AssertionError("a state without names")
+    except KeyError as error:
+        assert "blocks." in str(error)
+    trainer.close()
+    stop()
+    return True
+
+
+def accumulation(rank, size, folder):
+    """Two steps add their gradients, also where ranks hold the same."""
+    start(rank, size, folder)
+    stages = [pipeline.Stage([0, 1], 2, data=2), pipeline.Stage([2], 2)]
+    plan = pipeline.Plan.of(stages=stages, tensors=[pipeline.Tensor("x", "float64", (4, WIDTH))],
+                            micro_batches=4, micro_batch_size=4)
+    model = blocks(4)
+    x, y = rows_of(16)
+    _, expected = reference(model, x.split(4), y.split(4), [1 / 4] * 4, [range(4)] * 4)
+    # Each rank of the first stage has its rows of every micro-batch.
+    mine = torch.cat([part.chunk(2)[rank % 2] for part in x.split(4)])
+    with pipeline.Pipeline(None, plan, own_modules(model, plan, rank), loss=loss_of) as trainer:
+        for step in range(2):
+            trainer.step(mine, targets=y, number=step)
+        for key, grad in grads_of(trainer).items():
+            assert torch.allclose(grad, 2 * expected[key], atol=1e-12, rtol=1e-10), key
+        norm, wrong = trainer.grad_norm()
+        whole = math.sqrt(sum(float((2 * each).pow(2).sum()) for each in expected.values()))
+        assert not wrong and abs(norm - whole) < 1e-10, (norm, whole)
+        highest, _ = trainer.grad_norm(math.inf)
+        assert abs(highest - max(float((2 * each).abs().max()) for each in expected.values())) < 1e-12
+        trainer.clip_grad_norm_(whole / 2)
+        assert abs(trainer.grad_norm()[0] - whole / 2) < 1e-5
+        if rank == 1:
+            next(trainer.parameters()).grad[0] = math.inf
+        assert trainer.grad_norm()[1]
+    stop()
+    return True
+
+
+def unequal_pipelines(rank, size, folder):
+    """Two pipelines of different depth and numbers of micro-batches share the model."""
+    start(rank, size, folder)
+    deep = plan_of([0, 1], "1f1b", 3)
+    shallow = pipeline.Plan.of(stages=[pipeline.Stage([0], 4)], micro_batches=5,
+                               micro_batch_size=ROWS)
+    plan = pipeline.Plan.join([deep, shallow])
+    model = blocks(4)
+    x, y = rows_of(8 * ROWS)
+    expected_loss, expected = reference(model, x.split(ROWS), y.split(ROWS), [1 / 8] * 8,
+                                        [range(8)] * 4)
+    mine = slice(0, 3 * ROWS) if rank < 2 else slice(3 * ROWS, 8 * ROWS)
+    with pipeline.Pipeline(None, plan, own_modules(model, plan, rank), loss=loss_of) as trainer:
+        for step in range(3):
+            for each in trainer.parameters():
+                each.grad = None
+            loss = trainer.step(x[mine], targets=y[mine], number=step)
+            assert abs(loss - expected_loss) < 1e-12
+        for key, grad in grads_of(trainer).items():
+            assert torch.allclose(grad, expected[key], atol=1e-12, rtol=1e-10), key
+    try:
+        pipeline.Pipeline(None, plan, nn.Sequential(*model.values()), loss=loss_of)
+        raise AssertionError("a stage without names whose items others hold")
+    except (ValueError, RuntimeError) as error:
+        # The others' stages alone would do.
+        assert isinstance(error, ValueError) == (rank == 2), error
+        assert "{name: module}" in str(error), error
+    stop()
+    return True
+
+
+class Embedding(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(5, WIDTH, dtype=torch.float64))
+
+    def forward(self, x):
+        return self.weight[x]
+
+
+class Head(nn.Module):
+    """Uses an embedding again."""
+
+    def __init__(self, embedding):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(1, dtype=torch.float64))
+        self._embedding = [embedding]  # no part of this item
+
+    def forward(self, x):
+        return self.scale * x @ self._embedding[0].weight.T
+
+
+def tied_embeddings(rank, size, folder):
+    start(rank, size, folder)
+    for rank_of in ([0, 1], [0, 1, 1, 0]):
+        torch.manual_seed(3)
+        embedding = Embedding()
+        other = Embedding()
+        other.load_state_dict(embedding.state_dict())
+        inner = len(rank_of) - 2
+        model = {"embedding": embedding, **blocks(inner), "head": Head(embedding)}
+        rows = torch.randint(5, (12,), generator=torch.Generator().manual_seed(1))
+        loss_fn = nn.functional.cross_entropy
+        loss = sum(loss_fn(through(model, part), part) for part in rows.split(ROWS)) / 4
+        names = {f"{name}.{inner_}": each for name, module in model.items()
+                 for inner_, each in module.named_parameters()}
+        expected = dict(zip(names, torch.autograd.grad(loss, list(names.values()))))
+        last = len(rank_of) - 1
+        plan = pipeline.Plan.of(
+            stages=[pipeline.Stage([each]) for each in rank_of], tensors=[tensor()],
+            micro_batches=4, micro_batch_size=ROWS,
+            schedule="1f1b" if last == 1 else "zb-v",
+            shared=[{"item": 0, "holders": [{"pipeline": 0, "stage": 0},
+                                            {"pipeline": 0, "stage": last}]}])
+        mine = {"embedding": embedding, **{name: model[name] for name in model if name != "embedding"}}
+        shared = {}
+        if rank == rank_of[last]:
+            # A copy, or the same module where both stages are on one rank.
+            held = other if last == 1 else embedding
+            mine["head"] = Head(held)
+            shared = {0: held}
+        with pipeline.Pipeline(None, plan, own_modules(mine, plan, rank), loss=loss_fn,
+                               shared=shared) as trainer:
+            value = trainer.step(rows, targets=rows)
+            assert abs(value - loss.item()) < 1e-12
+            if rank == 0:
+                assert torch.allclose(embedding.weight.grad, expected["embedding.weight"], atol=1e-12)
+            if rank == rank_of[last]:
+                held = shared[0]
+                assert torch.allclose(held.weight.grad, expected["embedding.weight"], atol=1e-12)
+    stop()
+    return True
+
+
+def token_weights(rank, size, folder):
+    """Micro-batches count by their tokens, and those of two pipelines alike."""
+    start(rank, size, folder)
+    one = plan_of([0, 1], "1f1b", 3, weight="tokens")
+    plan = pipeline.Plan.join([one, plan_of([0, 1], "1f1b", 2, weight="tokens")])
+    model = blocks(4)
+    x, y = rows_of(5 * ROWS)
+    tokens = [5.0, 1.0, 2.0, 9.0, 0.0]
+    expected_loss, expected = reference(model, x.split(ROWS), y.split(ROWS),
+                                        [each / sum(tokens) for each in tokens], [range(5)] * 4)
+    first = rank < 2
+    mine = slice(0, 3 * ROWS) if first else slice(3 * ROWS, 5 * ROWS)
+    with pipeline.Pipeline(None, plan, own_modules(model, plan, rank), loss=loss_of) as trainer:
+        weights = (tokens[:3] if first else tokens[3:]) if trainer.is_last else None
+        loss = trainer.step(x[mine], targets=y[mine], weights=weights)
+        assert abs(loss - expected_loss) < 1e-12, (loss, expected_loss)
+        for key, grad in grads_of(trainer).items():
+            assert torch.allclose(grad, expected[key], atol=1e-12, rtol=1e-10), key
+    stop()
+    return True
+
+
+class Noisy(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(WIDTH, WIDTH).double()
+        self.calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        return nn.functional.dropout(self.linear(x), 0.5)
+
+
+def recomputed(rank, size, folder):
+    """Recomputed steps have the random numbers of their forward steps."""
+    start(rank, size, folder)
+    results = []
+    for recomputed_stages in ([], [0, 1]):
+        schedule = {"name": "four-phase", "parameters": {"recomputed_stages": recomputed_stages}}
+        plan = plan_of([0, 1], schedule, 4, items_of=1)
+        torch.manual_seed(5)
+        model = {"0": Noisy(), "1": Noisy()}
+        x, y = rows_of(4 * ROWS)
+        with pipeline.Pipeline(None, plan, own_modules(model, plan, rank), loss=loss_of) as trainer:
+            torch.manual_seed(rank)
+            loss = trainer.step(x, targets=y)
+            results.append((loss, grads_of(trainer), torch.get_rng_state()))
+            assert model[str(rank)].calls == (8 if recomputed_stages else 4)
+    (loss, grads, state), (other_loss, other_grads, other_state) = results
+    assert loss == other_loss
+    assert all(torch.equal(grads[key], other_grads[key]) for key in grads)
+    assert torch.equal(state, other_state), "the numbers behind the step differ"
+    stop()
+    return True
+
+
+def lengths(rank, size, folder):
+    start(rank, size, folder)
+    known = [2, 4, 8]
+    moved = pipeline.Tensor("x", "float64", (ROWS, 8, WIDTH), varies=1)
+    plan = pipeline.Plan.of(stages=[pipeline.Stage([each], 2) for each in range(size)],
+                            tensors=[moved], micro_batches=4, micro_batch_size=ROWS, lengths=known)
+    model = blocks(2 * size)
+    with pipeline.Pipeline(None, plan, own_modules(model, plan, rank), loss=loss_of) as trainer:
+        for step in range(5):
+            made = torch.Generator().manual_seed(step)
+            chosen = [known[int(torch.randint(3, (1,), generator=made))] for _ in range(4)]
+            x = [torch.randn(ROWS, each, WIDTH, dtype=torch.float64, generator=made) for each in chosen]
+            y = [torch.randn(ROWS, each, WIDTH, dtype=torch.float64, generator=made) for each in chosen]
+            for each in trainer.parameters():
+                each.grad = None
+            # The rank that loads the data knows them.
+            loss = trainer.step(x, targets=y, number=step, lengths=chosen if rank == 0 else None)
+            expected_loss, expected = reference(model, x, y, [1 / 4] * 4, [range(4)] * (2 * size))
+            assert abs(loss - expected_loss) < 1e-12
+            for key, grad in grads_of(trainer).items():
+                assert torch.equal(grad, expected[key]), key
+    stop()
+    return True
+
+
+def schedule_changes(rank, size, folder):
+    start(rank, size, folder)
+    plan = plan_of(range(size), "1f1b", 6)
+    model = blocks(2 * size)
+    x, y = rows_of(6 * ROWS)
+    with pipeline.Pipeline(None, plan, own_modules(model, plan, rank), loss=loss_of) as trainer:
+        made = pipeline.Schedule.named("zb-h1", ranks=size, micro_batches=6)
+        for schedule in ("gpipe", "zb-h2", made, "1f1b"):
+            changed = plan.with_schedule(schedule)
+            trainer.set_schedule(changed)
+            assert trainer.plan == changed
+            for each in trainer.parameters():
+                each.grad = None
+            trainer.step(x, targets=y)
+            _, expected = reference(model, x.split(ROWS), y.split(ROWS), [1 / 6] * 6,
+                                    weight_orders(changed, 2 * size))
+            for key, grad in grads_of(trainer).items():
+                assert torch.equal(grad, expected[key]), (schedule, key)
+        steps = json.loads(trainer.trace())["steps"]
+        assert len(steps) == 12, len(steps)
+        assert "traceEvents" in json.loads(trainer.trace("chrome"))
+        try:
+            trainer.set_schedule(plan_of(range(size), "1f1b", 5))
+            raise AssertionError("another number of micro-batches")
+        except hetcomm.Error as error:
+            assert "micro-batches" in str(error), error
+        trainer.step(x, targets=y)
+    stop()
+    return True
+
+
+class Failing(nn.Module):
+    def __init__(self, error):
+        super().__init__()
+        self.linear = nn.Linear(WIDTH, WIDTH).double()
+        self.error = error
+        self.calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        if self.calls == 3:
+            raise self.error
+        return self.linear(x)
+
+
+def failures(rank, size, folder):
+    start(rank, size, folder)
+    plan = plan_of(range(size), "1f1b", 5, items_of=1)
+    x, y = rows_of(5 * ROWS)
+    for error in (ValueError("the third one is bad"), KeyboardInterrupt()):
+        model = {str(i): nn.Linear(WIDTH, WIDTH).double() for i in range(size)}
+        if rank == 1:
+            model["1"] = Failing(error)
+        trainer = pipeline.Pipeline(None, plan, own_modules(model, plan, rank), loss=loss_of)
+        try:
+            trainer.step(x, targets=y, timeout=30)
+            raise AssertionError("the step succeeded")
+        except type(error) as raised:
+            assert rank == 1 and raised is error
+            if hasattr(raised, "__notes__"):
+                assert "micro-batch 2 in stage 1" in raised.__notes__[0]
+        except hetcomm.Error as told:
+            assert rank != 1, told
+            assert told.status == "ABORTED" and type(error).__name__ in str(told), told
+            assert "micro-batch 2 in stage 1" in str(told), told
+        assert not any(each.saved for each in trainer._chunks)
+        try:
+            trainer.step(x, targets=y)
+            raise AssertionError("the pipeline goes on")
+        except hetcomm.Error:
+            pass
+        trainer.close()
+        trainer.close()
+        dist.barrier()
+    # A stage that returns something else than the plan says.
+    for wrong, text in ((nn.Linear(WIDTH, 4).double(), "float64 tensor of shape [3, 4] for 'x'"),
+                        (nn.Linear(WIDTH, WIDTH).double().float(), "")):
+        model = {str(i): nn.Linear(WIDTH, WIDTH).double() for i in range(size)}
+        model["0"] = wrong
+        trainer = pipeline.Pipeline(None, plan, own_modules(model, plan, rank), loss=loss_of)
+        try:
+            trainer.step(x, targets=y)
+            raise AssertionError("another shape")
+        except (ValueError, RuntimeError) as raised:
+            assert text in str(raised), raised
+        trainer.close()
+        dist.barrier()
+    stop()
+    return True
+
+
+def ends(rank, size, folder):
+    """Pipelines are closed with their group, and when nobody uses them."""
+    import gc
+    import weakref
+
+    start(rank, size, folder)
+    plan = plan_of(range(size), "1f1b", 4)
+    x, y = rows_of(4 * ROWS)
+    model = blocks(2 * size)
+    trainer = pipeline.Pipeline(None, plan, own_modules(model, plan, rank), loss=loss_of)
+    trainer.step(x, targets=y)
+    dist.barrier()
+    gone = weakref.ref(trainer)
+    del trainer
+    gc.collect()
+    assert gone() is None
+    cycle = {}
+    step = {kind: lambda action: cycle.get("runner") for kind in ("forward", "backward")}
+    cycle["runner"] = pipeline.Runner(hetcomm.torch.communicator(), plan, [step])
+    cycle["runner"].run()
+    gone = weakref.ref(cycle["runner"])
+    dist.barrier()
+    del cycle, step
+    gc.collect()
+    assert gone() is None
+    trainer = pipeline.Pipeline(None, plan, own_modules(model, plan, rank), loss=loss_of)
+    trainer.step(x, targets=y)
+    stop()
+    try:
+        trainer.step(x, targets=y)
+        raise AssertionError("its group has gone")
+    except ValueError as error:
+        assert "closed" in str(error)
+    trainer.close()
+    return True
+
+
+def types(rank, size, folder):
+    start(rank, size, folder)
+    for name in ("float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int64", "bool",
+                 "complex64"):
+        dtype = getattr(torch, name)
+        plan = pipeline.Plan.of(
+            stages=[pipeline.Stage([0]), pipeline.Stage([1])], micro_batches=2, micro_batch_size=2,
+            tensors=[pipeline.Tensor("x", dtype, (2, 3), gradient=False)], schedule="forward-only")
+        made = torch.arange(12).reshape(4, 3).to(torch.float32).to(dtype)
+        with pipeline.Pipeline(None, plan, nn.Identity()) as runs:
+            found = runs.predict(made)
+            if rank == 1:
+                assert found[-1].dtype == dtype
+                assert torch.equal(found[-1].view(torch.uint8), made[2:].view(torch.uint8)), name
+    stop()
+    return True
+
+
+def refused_arguments(rank, size, folder):
+    start(rank, size, folder)
+    plan = plan_of([0, 1], "1f1b", 4)
+    model = blocks(4)
+    x, y = rows_of(4 * ROWS)
+
+    def refused(text, call, kind=ValueError):
+        try:
+            call()
+        except kind as error:
+            assert text in str(error), error
+            return
+        raise AssertionError(text)
+
+    mine = own_modules(model, plan, rank)
+    refused("1 stages in the plan, and 2 modules", lambda: pipeline.Pipeline(None, plan, mine * 2))
+    refused("2 items in the plan, and 1 modules",
+            lambda: pipeline.Pipeline(None, plan, {"0": model["blocks.0"]}))
+    refused("no module", lambda: pipeline.Pipeline(None, plan, {"0": 1, "1": 2}), TypeError)
+    refused("no argument", lambda: plan_of([0, 1], "1f1b", 4, nothing=1), TypeError)
+    refused("rank 0", lambda: pipeline.Schedule.from_actions([["0B0"]]), hetcomm.Error)
+    refused("nothing", lambda: plan_of([0, 1], "nothing", 4), hetcomm.Error)
+    with pipeline.Pipeline(None, plan, mine, loss=loss_of) as trainer:
+        if rank == 0:
+            refused("13", lambda: trainer.step(torch.zeros(13, WIDTH), targets=y))
+            refused("3 values for 4", lambda: trainer.step([x, x, x], targets=y))
+        else:
+            refused("count by samples", lambda: trainer.step(x, targets=y, weights=[1] * 4))
+        trainer.step(x, targets=y)
+        refused("the plan has none", lambda: trainer.step(x, targets=y, lengths=[4] * 4),
+                hetcomm.Error)
+    refused("closed", lambda: trainer.step(x, targets=y))
+    stop()
+    return True
+
+
+def callbacks(rank, size, folder):
+    """Callbacks on NumPy arrays: each stage doubles, and gradients count the stages."""
+    start(rank, size, folder)
+    world = hetcomm.torch.communicator()
+    plan = pipeline.Plan.of(stages=[pipeline.Stage([each]) for each in range(size)],
+                            tensors=[pipeline.Tensor("x", "int32", (2, 3))],
+                            micro_batches=6, micro_batch_size=2)
+    seen = []
+
+    def forward(action):
+        if action.stage == 0:
+            value = action.micro_batch + 10 * action.step
+        else:
+            value = int(action.inputs[0][1, 2])
+        for array in action.outputs:
+            assert array.shape == (2, 3) and array.dtype == "int32", (array.shape, array.dtype)
+            array[:] = 2 * value
+        if not action.outputs:
+            seen.append(value)
+
+    def backward(action):
+        for array in action.input_grads:
+            array[:] = 1 + (int(action.output_grads[0][0, 0]) if action.output_grads else 0)
+        if not action.input_grads:
+            seen.append(int(action.output_grads[0][0, 0]))
+
+    runner = pipeline.Runner(world, plan, [{"forward": forward, "backward": backward}])
+    for step in range(3):
+        runner.run(step)
+    if rank == size - 1:
+        assert seen == [2 ** (size - 1) * (i + 10 * step) for step in range(3) for i in range(6)], seen
+    elif rank == 0:
+        assert seen == [size - 1] * 18, seen
+    runner.run(3, evaluate=True)
+    assert runner.facts()["callbacks"] == 3 * 12 + 6
+    runner.close()
+    try:
+        pipeline.Runner(world, plan, [{"sideways": forward}])
+        raise AssertionError("no such kind")
+    except ValueError as error:
+        assert "sideways" in str(error)
+    stop()
+    return True
+
+
+# --- inside a stage ------------------------------------------------------------------------------
+
+
+def sharded_stages(rank, size, folder):
+    """The first stage is sharded by FSDP2, the second one wrapped in DDP."""
+    from torch.distributed.device_mesh import DeviceMesh
+    from torch.distributed.fsdp import fully_shard
+
+    start(rank, size, folder)
+    stages = [pipeline.Stage([0, 1], 2, data=2), pipeline.Stage([2, 3], 2, data=2)]
+    plan = pipeline.Plan.of(stages=stages, tensors=[pipeline.Tensor("x", "float64", (4, WIDTH))],
+                            micro_batches=4, micro_batch_size=4)
+    whole, model = blocks(4), blocks(4)
+    x, y = rows_of(16)
+    expected_loss, expected = reference(whole, x.split(4), y.split(4), [1 / 4] * 4, [range(4)] * 4)
+    place = rank % 2
+    x = torch.cat([part.chunk(2)[place] for part in x.split(4)])
+    y = torch.cat([part.chunk(2)[place] for part in y.split(4)])
+    modules = own_modules(model, plan, rank)[0]
+    groups = [dist.new_group([0, 1]), dist.new_group([2, 3])]
+    if rank < 2:
+        mesh = DeviceMesh.from_group(groups[0], "cpu")
+        for module in modules.values():
+            fully_shard(module, mesh=mesh)
+            module.set_gradient_divide_factor(1.0)
+    else:
+        modules = {name: nn.parallel.DistributedDataParallel(module, process_group=groups[1])
+                   for name, module in modules.items()}
+    with pipeline.Pipeline(None, plan, modules, loss=loss_of) as trainer:
+        for step in range(3):
+            for each in trainer.parameters():
+                each.grad = None
+            loss = trainer.step(x, targets=y, number=step)
+            assert abs(loss - expected_loss) < 1e-12, (loss, expected_loss)
+        for key, grad in grads_of(trainer).items():
+            whole_grad = grad.full_tensor() if rank < 2 else grad
+            assert torch.allclose(whole_grad, expected[key], atol=1e-12, rtol=1e-10), key
+        norm, _ = trainer.grad_norm()
+        known = math.sqrt(sum(float(each.pow(2).sum()) for each in expected.values()))
+        assert abs(norm - known) < 1e-10, (norm, known)
+        try:
+            trainer.set_schedule(plan.with_schedule("zb-h1"))
+            raise AssertionError("FSDP2 with split steps")
+        except (ValueError, RuntimeError) as error:
+            assert isinstance(error, ValueError) == (rank < 2), error
+            assert "FSDP2" in str(error), error
+        trainer.step(x, targets=y)
+    stop()
+    return True
+
+
+def torchs_own_runtime(rank, size, folder):
+    """A schedule made here runs in torch.distributed.pipelining, over hetcomm."""
+    import os
+
+    from torch.distributed.pipelining import PipelineStage
+    from torch.distributed.pipelining.schedules import _PipelineScheduleRuntime
+
+    start(rank, size, folder)
+    for name, chunks in (("1f1b", 1), ("zb-v", 2), ("interleaved-1f1b", 2)):
+        stages = size * chunks
+        rank_of = list(range(size)) + (list(range(size))[:: -1 if name == "zb-v" else 1]
+                                       if chunks == 2 else [])
+        model = blocks(stages)
+        x, y = rows_of(4 * ROWS)
+        made = pipeline.Schedule.named(name, ranks=size, chunks=chunks, micro_batches=4)
+        path = os.path.join(folder, f"{name}-{rank}.csv")
+        with open(path, "w") as out:
+            out.write(made.csv())
+        moved = x[:ROWS].clone().requires_grad_()
+        own = [PipelineStage(model[f"blocks.{i}"], i, stages, torch.device("cpu"),
+                             input_args=(moved if i > 0 else x[:ROWS],), output_args=(moved,))
+               for i in range(stages) if rank_of[i] == rank]
+        runtime = _PipelineScheduleRuntime(own, 4, loss_fn=loss_of, scale_grads=False)
+        runtime._load_csv(path)
+        arguments = (x,) if rank == 0 else ()
+        losses = []
+        last = rank_of[-1] == rank
+        runtime.step(*arguments, target=y if last else None, losses=losses if last else None)
+        _, expected = reference(model, x.split(ROWS), y.split(ROWS), [1.0] * 4,
+                                [range(4)] * stages)
+        for stage in own:
+            for key, each in model[f"blocks.{stage.stage_index}"].named_parameters():
+                assert torch.allclose(each.grad, expected[f"blocks.{stage.stage_index}.{key}"],
+                                      atol=1e-10), (name, key)
+    stop()
+    return True
+
+
+class Pipelines(TestCase):
+    def test_gradients_of_every_schedule_are_those_of_the_whole_model(self):
+        for size in (2, 4):
+            with self.subTest(ranks=size):
+                self.all_equal(run(size, every_schedule, limit_s=150), True)
+
+    def test_training_follows_that_of_the_whole_model(self):
+        self.all_equal(run(2, training), True)
+
+    def test_steps_add_their_gradients(self):
+        self.all_equal(run(3, accumulation), True)
+
+    def test_pipelines_of_unequal_depth_share_a_model(self):
+        self.all_equal(run(3, unequal_pipelines), True)
+
+    def test_stages_share_an_embedding(self):
+        self.all_equal(run(2, tied_embeddings), True)
+
+    def test_micro_batches_count_by_their_tokens(self):
+        self.all_equal(run(4, token_weights), True)
+
+    def test_recomputed_steps_repeat_their_random_numbers(self):
+        self.all_equal(run(2, recomputed), True)
+
+    def test_micro_batches_have_lengths_of_their_own(self):
+        self.all_equal(run(4, lengths), True)
+
+    def test_schedule_changes_between_steps(self):
+        self.all_equal(run(2, schedule_changes), True)
+
+    def test_exception_is_raised_on_its_rank_and_told_on_the_others(self):
+        self.all_equal(run(3, failures), True)
+
+    def test_pipelines_end_with_their_group_and_their_users(self):
+        self.all_equal(run(2, ends), True)
+
+    def test_tensors_of_every_type_go_between_stages(self):
+        self.all_equal(run(2, types), True)
+
+    def test_wrong_arguments_are_refused(self):
+        self.all_equal(run(2, refused_arguments), True)
+
+    def test_callbacks_without_torch(self):
+        self.all_equal(run(3, callbacks), True)
+
+    def test_stages_are_sharded_and_wrapped(self):
+        if TORCH < (2, 8):
+            self.skipTest("FSDP2 of this torch has no divide factor")
+        self.all_equal(run(4, sharded_stages, limit_s=90), True)
+
+    def test_schedule_runs_in_torchs_own_runtime(self):
+        self.all_equal(run(2, torchs_own_runtime), True)
+
+
+# --- splitting -----------------------------------------------------------------------------------
+
+
+class Splitting(unittest.TestCase):
+    def compare(self, make, inputs, parameters, outputs_used=None):
+        """Both passes give what one backward step gives, bit for bit where nothing is added up."""
+        def leaves():
+            return [each.detach().clone().requires_grad_() for each in inputs]
+
+        for each in parameters:
+            each.grad = None
+        first = leaves()
+        outputs = make(*first)
+        grads = [torch.randn(each.shape, dtype=each.dtype, generator=torch.Generator().manual_seed(i))
+                 for i, each in enumerate(outputs)]
+        torch.autograd.backward(outputs, grads)
+        expected = [each.grad for each in parameters]
+        for each in parameters:
+            each.grad = None
+        second = leaves()
+        split = SplitBackward([each for each in make(*second)], second)
+        found = split.input_grads(grads)
+        for one, other in zip(found, first):
+            self.assertEqual(one is None, other.grad is None)
+            if one is not None:
+                self.assertTrue(torch.allclose(one, other.grad, atol=1e-14))
+        for each in parameters:
+            self.assertIsNone(each.grad, "a gradient of a parameter came too early")
+        split.weight_grads()
+        for each, known in zip(parameters, expected):
+            self.assertEqual(each.grad is None, known is None)
+            if known is not None:
+                self.assertTrue(torch.allclose(each.grad, known, atol=1e-12), each.shape)
+
+    def test_both_passes_give_the_gradients_of_one(self):
+        torch.manual_seed(0)
+        block, other = Block().double(), Block().double()
+        x = torch.randn(4, WIDTH, dtype=torch.float64)
+        parameters = [*block.parameters(), *other.parameters()]
+        self.compare(lambda a: [block(a)], [x], [*block.parameters()])
+        self.compare(lambda a: [other(block(a))], [x], parameters)
+        self.compare(lambda a: [block(block(a))], [x], [*block.parameters()])  # used twice
+        self.compare(lambda a, b: [block(a) + other(b), other(a)], [x, x], parameters)
+        self.compare(lambda: [block(x)], [], [*block.parameters()])  # no input
+        self.compare(lambda a, b: [block(a), other(x)], [x, x], parameters)  # beside the way
+        self.compare(lambda a: [a * 2], [x], [])
+        self.compare(lambda a: [a], [x], [])
+
+    def test_one_parameter_on_and_beside_the_way(self):
+        torch.manual_seed(1)
+        weight = nn.Parameter(torch.randn(WIDTH, WIDTH, dtype=torch.float64))
+        bias = nn.Parameter(torch.randn(WIDTH, dtype=torch.float64))
+        x = torch.randn(4, WIDTH, dtype=torch.float64)
+
+        def uses(a):
+            doubled = weight.T * 2
+            return [torch.tanh(a @ doubled) @ doubled + bias, (weight @ weight).sum(), bias * 3]
+
+        self.compare(uses, [x], [weight, bias])
+
+    def test_functions_of_users_and_random_graphs(self):
+        class Cube(torch.autograd.Function):
+            @staticmethod
+            def forward(context, x, w):
+                context.save_for_backward(x, w)
+                return x**3 * w
+
+            @staticmethod
+            def backward(context, grad):
+                x, w = context.saved_tensors
+                return grad * 3 * x**2 * w, (grad * x**3).sum(0)
+
+        torch.manual_seed(2)
+        scale = nn.Parameter(torch.randn(WIDTH, dtype=torch.float64))
+        x = torch.randn(4, WIDTH, dtype=torch.float64)
+        self.compare(lambda a: [Cube.apply(a, scale)], [x], [scale])
+        for seed in range(60):
+            drawn = torch.Generator().manual_seed(seed)
+
+            def number(most):
+                return int(torch.randint(most, (1,), generator=drawn))
+
+            weights = [nn.Parameter(torch.randn(WIDTH, WIDTH, dtype=torch.float64, generator=drawn))
+                       for _ in range(4)]
+            moves = [(number(4), number(1 << 20), number(1 << 20), number(4)) for _ in range(8)]
+            roots = [number(1 << 20) for _ in range(2)]
+
+            def graph(a, b):
+                nodes = [a, b, x]
+                for kind, one, two, weight in moves:
+                    left, right = nodes[one % len(nodes)], nodes[two % len(nodes)]
+                    nodes.append([lambda: torch.tanh(left @ weights[weight]), lambda: left * right,
+                                  lambda: left + right, lambda: left @ weights[weight].T][kind]())
+                chosen = [nodes[each % len(nodes)] for each in roots]
+                return [each for each in [*chosen, nodes[-1]] if each.requires_grad]
+
+            if graph(x.clone().requires_grad_(), x.clone().requires_grad_()):
+                with self.subTest(seed=seed):
+                    self.compare(graph, [x, x + 1], weights)
+
+
+class Documents(unittest.TestCase):
+    def test_schedules_are_made_drawn_and_written(self):
+        made = pipeline.Schedule.named("interleaved-1f1b", ranks=2, chunks=2, micro_batches=4)
+        self.assertEqual(made, pipeline.Schedule.from_csv(made.csv()))
+        self.assertEqual(made, pipeline.Schedule.from_actions(made.actions, made.rank_of))
+        self.assertEqual(made.rank_of, [0, 1, 0, 1])
+        self.assertEqual(len(made.peaks), 2)
+        self.assertIn("SEND_F", made.csv("transfers"))
+        self.assertIn("WAIT_RECV", made.csv("waits"))
+        self.assertTrue(made.draw().startswith("<svg"))
+        self.assertIn("iteration", str(made))
+        self.assertIn("traceEvents", made.draw(format="trace"))
+        slow = {"stages": [{"forward_ns": 10, "backward_ns": 20}], "boundaries": [{"after": 0, "busy_ns": 7}]}
+        self.assertGreater(made.forecast(slow)["total_ns"],
+                           made.forecast({"stages": slow["stages"]})["total_ns"])
+        self.assertNotEqual(made, pipeline.Schedule.named("gpipe", ranks=2, micro_batches=4))
+        with self.assertRaises(hetcomm.Error) as raised:
+            pipeline.Schedule.from_csv("0F0,0B0\n1B0,1F0\n")
+        self.assertEqual(raised.exception.status, "INVALID_ARGUMENT")
+        self.assertIn("rank 1", str(raised.exception))
+        arranged = pipeline.Schedule.named("arranged", ranks=2, micro_batches=4, limits=[2], effort=1000,
+                                            times={"stages": slow["stages"]})
+        self.assertLessEqual(max(arranged.peaks), 2)
+
+    def test_plans_are_joined_and_written(self):
+        plan = plan_of([0, 1], "1f1b", 4)
+        self.assertEqual(pipeline.Plan.from_json(plan.json), plan)
+        other = plan_of([0, 1], "1f1b", 4, provenance={"planner": "me"})
+        self.assertEqual(other.hash, plan.hash)
+        joined = pipeline.Plan.join([plan, plan])
+        self.assertEqual(joined.place_of(3), (1, [1]))
+        self.assertEqual(joined.document["training"]["global_batch"], 2 * 4 * ROWS)
+        self.assertTrue(plan.draw().startswith("<svg"))
+        self.assertIn("1f1b", str(plan))
+        with self.assertRaises(ValueError):
+            plan.place_of(5)
+        skip = pipeline.Boundary(0, 2, [tensor()])
+        made = pipeline.Plan.of(stages=[pipeline.Stage([i]) for i in range(3)], tensors=[tensor()],
+                                boundaries=[skip], micro_batches=2, micro_batch_size=ROWS)
+        self.assertEqual([(each["from"], each["to"]) for each in made.document["pipelines"][0]["boundaries"]],
+                         [(0, 1), (0, 2), (1, 2)])
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
