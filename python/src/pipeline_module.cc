@@ -207,7 +207,7 @@ class Pipeline {
     parent_ = nb::none();
   }
 
-  // What Python's garbage collector has to see: callbacks may refer to the pipeline.
+  // Shows the garbage collector of Python what this refers to. Callbacks may refer to the pipeline.
   template <typename Visit>
   int visit(Visit&& visit) const {
     for (const nb::object* each : {&parent_, &wrap_, &raised_}) {

@@ -2,9 +2,11 @@
 
 Proves: hetcomm trains to the losses of Gloo and of a single process, with DDP and with FSDP2, and the
 losses fall; train_compare reports that by its exit status and draws a plot; it complains if a curve
-differs, does not fall or contains NaN, and if a launch fails or takes too long.
+differs, does not fall or contains NaN, and if a launch fails or takes too long; pipelines train to
+the losses and parameters of the whole model in one process.
 """
 
+import json
 import pathlib
 import subprocess
 import sys
@@ -58,6 +60,28 @@ class Training(unittest.TestCase):
         done = compare("--steps", "100000", "--timeout", "8", "--parallel", "ddp")
         self.assertEqual(done.returncode, 1)
         self.assertIn("it took longer than 8.0 s", done.stderr)
+
+
+class Pipelines(unittest.TestCase):
+    def trained(self, ranks, *options):
+        """What a run says, beside the whole model in one process."""
+        command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks),
+                   str(EXAMPLES / "train_pipeline.py"), "--check", "--json", "--steps", "6", *SMALL, *options]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        line, = [each for each in done.stdout.splitlines() if each.startswith('{"losses"')]
+        said = json.loads(line)
+        self.assertLess(said["losses"][-1], said["losses"][0])
+        return said
+
+    def test_pipeline_of_single_ranks_trains_bit_for_bit(self):
+        said = self.trained(2, "--double", "--schedule", "zb-h1")
+        self.assertEqual((said["loss_difference"], said["parameter_difference"]), (0, 0))
+
+    def test_unequal_pipelines_and_stages_train_to_rounding(self):
+        said = self.trained(4, "--double", "--stages", "2,1/1")
+        self.assertLess(said["loss_difference"], 1e-10)
+        self.assertLess(said["parameter_difference"], 1e-10)
 
 
 class Complaints(unittest.TestCase):
