@@ -25,9 +25,11 @@
  * The plan lists the lengths that there are (pipeline/README.md). Any rank may tell those of a run,
  * and the others learn them. A micro-batch moves as many bytes as its length needs.
  *
- * Sums. Gradients of weights are the trainer's: it may sum them in the callback |reduce_grad|, by
- * the collective operations of hetcomm or of another library. The shared items and the weight of
- * gradients in a plan are for the trainer, too.
+ * Sums. Gradients of weights that hetcomm_pipeline_set_gradients() names are added up over the
+ * ranks that hold the same, layer by layer while later steps run (AutoHet, section 4). The trainer
+ * may sum others itself in the callback |reduce_grad|. What a gradient counts, such as by samples
+ * or tokens, is the trainer's to decide: it multiplies its loss. The weight of gradients in a plan
+ * is for it.
  *
  * Threads. hetcomm_pipeline_run() calls the callbacks in the calling thread, one at a time, in the
  * order of the schedule. Data moves while they run if the context has a progress thread
@@ -37,8 +39,9 @@
  * the run ends on all ranks. The rank that failed gets the status of the failure. The others get
  * PEER_LOST if they saw a rank die, and else ABORTED. The text names the rank that failed, its step
  * and the reason. A rank that is in a callback notices when the callback has returned. If a rank
- * fails at the very end, another rank's run may already have returned OK. The pipeline has then
- * ended: later runs fail with the same status. To go on, destroy it and create another one, after a
+ * fails at the very end, another rank's run may already have returned OK; if it fails at once in the
+ * next run, it may still end the last moment of this one. The pipeline has then ended: later runs
+ * fail with the same status. To go on, destroy it and create another one, after a
  * loss of ranks in a rebuilt communicator. A run that fails does not affect the caller's
  * communicator.
  *
@@ -50,6 +53,7 @@
 
 #include <hetcomm/communicator.h>
 #include <hetcomm/datatype.h>
+#include <hetcomm/reshard.h>
 #include <hetcomm/stream.h>
 
 #ifdef __cplusplus
@@ -244,6 +248,38 @@ HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_pipeline_run(
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_pipeline_set_schedule(
     hetcomm_pipeline_t* pipeline, const char* plan, uint64_t timeout_ns) HETCOMM_NOEXCEPT;
 
+/* The gradient of a tensor of weights, as this rank holds it. */
+typedef struct hetcomm_pipeline_gradient {
+  /* The caller sets it to sizeof(hetcomm_pipeline_gradient_t) in the first entry. */
+  size_t struct_size;
+  uint32_t item;  /* of the model: of a stage of this rank, or shared with one */
+  uint32_t index; /* tells the tensors of an item apart, alike on all ranks that hold it */
+  /* How the ranks of the stage hold the tensor, by their ranks in the communicator of
+   * hetcomm_pipeline_create(). Ranks that have to be added, such as those of a data degree, have
+   * different terms (HETCOMM_PLACEMENT_PARTIAL); those that hold the same have copies. Other stages
+   * and pipelines may cut the tensor otherwise. Read during the call. */
+  const hetcomm_layout_t* layout;
+  hetcomm_buffer_t buffer; /* valid until the gradients are replaced or the pipeline is destroyed */
+  hetcomm_datatype_t type;
+  uint32_t reserved;
+} hetcomm_pipeline_gradient_t;
+
+/* Names the gradients that runs add up from now on, instead of those named before. Collective: all
+ * ranks call it, and those that hold an item all name its tensors. A |count| of 0 names none.
+ *
+ * In each run that is no evaluation, when a stage has performed its last step that changes
+ * gradients and its callback |reduce_grad|, the buffers are read. At the end of the run each holds
+ * the sum over all ranks that hold the same elements: of the terms of a stage, of the stages that
+ * share the item, and of all pipelines. A rank with a stream in its options waits for it in
+ * |reduce_grad|, which the schedule then has to have. A rank that holds an item in two stages adds
+ * them first, and names their sum once.
+ *   INVALID_ARGUMENT  A rank does not hold the item, a buffer is too short, or ranks disagree about
+ *                     a tensor. The text names the rank, the item and the tensor.
+ * |timeout_ns| and other errors are as for hetcomm_pipeline_set_schedule(). [serial] */
+HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_pipeline_set_gradients(
+    hetcomm_pipeline_t* pipeline, const hetcomm_pipeline_gradient_t* gradients, size_t count,
+    uint64_t timeout_ns) HETCOMM_NOEXCEPT;
+
 /* Ends the run that is under way on all ranks, or else the next one, such as when the run has just
  * ended. The run ends with CANCELLED on this rank, and with ABORTED and |reason|, which may be
  * NULL, on the others. The pipeline has then ended. Does not wait. May be called from a callback.
@@ -262,7 +298,7 @@ typedef struct hetcomm_pipeline_facts_t {
   uint64_t data_wait_ns; /* waiting for inputs and gradients */
   uint64_t room_wait_ns; /* waiting until an earlier item has left its buffer */
   uint64_t end_wait_ns;  /* waiting for the other ranks at the end of runs */
-  uint64_t buffer_bytes; /* memory of the boundaries' buffers */
+  uint64_t buffer_bytes; /* memory of the boundaries' buffers, and of gradients that are packed */
   uint32_t slots;        /* activations that live at a time */
   uint32_t chunks;       /* stages of this rank */
 } hetcomm_pipeline_facts_t;

@@ -224,6 +224,20 @@ HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
 hetcomm_layout_after_loss(const hetcomm_layout_t* layout, const int32_t* ranks, size_t rank_count,
                           hetcomm_layout_t** out_layout) HETCOMM_NOEXCEPT;
 
+typedef struct hetcomm_layout_facts_t {
+  /* The caller sets it to sizeof(hetcomm_layout_facts_t). */
+  size_t struct_size;
+  uint64_t dimensions;
+  uint64_t shape[HETCOMM_MAX_DIMENSIONS]; /* without padding; 0 beyond |dimensions| */
+  uint32_t terms;                         /* the tensor is the sum of so many, 1 or more */
+  uint32_t divisor;                       /* of that sum, 1 or more */
+} hetcomm_layout_facts_t;
+
+/* Writes what |layout| is a layout of to |*out_facts|, as much as struct_size has room for.
+ * [any-thread] */
+HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_layout_facts(
+    const hetcomm_layout_t* layout, hetcomm_layout_facts_t* out_facts) HETCOMM_NOEXCEPT;
+
 /* Writes up to |capacity| of the parts that |rank| holds, or of all parts if |rank| is -1, to
  * |out_parts|, and their total number to |*out_count|. [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t

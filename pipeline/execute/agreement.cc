@@ -83,4 +83,38 @@ Agreement agree(hetcomm_communicator_t* communicator, const Status& own, const P
   return {judge(all), all_know};
 }
 
+Result<std::vector<std::vector<uint64_t>>> gather(hetcomm_communicator_t* communicator,
+                                                  const std::vector<uint64_t>& own,
+                                                  uint64_t timeout_ns) {
+  int32_t rank = 0;
+  int32_t size = 0;
+  HETCOMM_RETURN_IF_ERROR(of_call(hetcomm_communicator_rank(communicator, &rank, &size)));
+  const auto ranks = static_cast<size_t>(size);
+  hetcomm_collective_options_t options{};
+  options.struct_size = sizeof(options);
+  options.timeout_ns = timeout_ns;
+  const auto exchange = [&](const std::vector<uint64_t>& words, std::vector<uint64_t>& all) {
+    all.resize(words.size() * ranks);
+    const size_t bytes = words.size() * sizeof(uint64_t);
+    hetcomm_request_t* request = nullptr;
+    HETCOMM_RETURN_IF_ERROR(of_call(hetcomm_allgather(
+        communicator, hetcomm_buffer_host(words.data(), bytes),
+        hetcomm_buffer_host(all.data(), bytes * ranks), HETCOMM_UINT64, &options, &request)));
+    return wait(request);
+  };
+  std::vector<uint64_t> counts;
+  HETCOMM_RETURN_IF_ERROR(exchange({own.size()}, counts));
+  const uint64_t most = *std::max_element(counts.begin(), counts.end());
+  std::vector<uint64_t> padded = own;
+  padded.resize(most);
+  std::vector<uint64_t> all;
+  if (most > 0) HETCOMM_RETURN_IF_ERROR(exchange(padded, all));
+  std::vector<std::vector<uint64_t>> told(ranks);
+  for (size_t each = 0; each < ranks; ++each) {
+    const auto first = all.begin() + static_cast<std::ptrdiff_t>(each * most);
+    told[each].assign(first, first + static_cast<std::ptrdiff_t>(counts[each]));
+  }
+  return told;
+}
+
 }  // namespace hetcomm::pipeline

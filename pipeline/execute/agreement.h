@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include <hetcomm/hetcomm.h>
 
@@ -23,5 +24,11 @@ struct Agreement {
 // |timeout_ns| as in hetcomm_collective_options_t.
 Agreement agree(hetcomm_communicator_t* communicator, const Status& own, const PlanHash& hash,
                 uint64_t timeout_ns);
+
+// Collective. Returns the words of all ranks, by rank. |timeout_ns| as above, for each of two
+// exchanges.
+Result<std::vector<std::vector<uint64_t>>> gather(hetcomm_communicator_t* communicator,
+                                                  const std::vector<uint64_t>& own,
+                                                  uint64_t timeout_ns);
 
 }  // namespace hetcomm::pipeline

@@ -115,7 +115,7 @@ void Executor::use(std::unique_ptr<LoadedPlan> loaded) {
   program_ = &loaded_->program();
   record_ = {};
   record_.steps.reserve(program_->steps.size());
-  facts_.buffer_bytes = loaded_->buffer_bytes();
+  facts_.buffer_bytes = loaded_->buffer_bytes() + (sums_ ? sums_->buffer_bytes() : 0);
   facts_.slots = program_->slots;
   facts_.chunks = static_cast<uint32_t>(program_->chunks.size());
 }
@@ -151,6 +151,29 @@ Status Executor::set_schedule(std::string_view plan, uint64_t timeout_ns, const 
   if (!agreed.all_know) return fail(agreed.status);
   HETCOMM_RETURN_IF_ERROR(agreed.status);
   use(std::move(next));
+  return {};
+}
+
+Status Executor::set_gradients(const hetcomm_pipeline_gradient_t* gradients, size_t count,
+                               uint64_t timeout_ns, const Status& known) {
+  HETCOMM_RETURN_IF_ERROR(check_process());
+  if (!ended_.ok()) return ended_;
+  const Countdown countdown(timeout_ns);
+  std::unique_ptr<GradientSums> next;
+  const Status prepared = status_of([&]() -> Status {
+    HETCOMM_RETURN_IF_ERROR(known);
+    next = std::make_unique<GradientSums>();
+    return next->give(gradients, count, loaded_->plan(), loaded_->program());
+  });
+  Agreement agreed = agree(communicator_.get(), prepared, loaded_->hash(), timeout_ns);
+  if (agreed.status.ok()) {
+    const Status opened = status_of([&] { return next->open(place_, countdown.left_ns()); });
+    agreed = agree(communicator_.get(), opened, loaded_->hash(), countdown.left_ns());
+  }
+  if (!agreed.all_know) return fail(agreed.status);
+  HETCOMM_RETURN_IF_ERROR(agreed.status);
+  sums_ = std::move(next);
+  facts_.buffer_bytes = loaded_->buffer_bytes() + sums_->buffer_bytes();
   return {};
 }
 
@@ -213,6 +236,7 @@ Status Executor::perform(const RunWish& wish) {
     HETCOMM_RETURN_IF_ERROR(
         terms_.settle(limits_.wait_ns).annotate("waiting for the lengths of the micro-batches"));
   }
+  if (sums_) sums_->begin();
   for (Channel& each : loaded_->channels()) {
     const Status begun = each.begin(wish.terms.kind, limits_, terms_.lengths());
     if (!begun.ok()) {
@@ -413,7 +437,7 @@ Status Executor::finish(const ProgramStep& step) {
   const ProgramStage& stage = program_->chunks[step.chunk];
   if (step.releases_inputs) release(stage.inputs, micro_batch);
   if (step.releases_output_grads) release(stage.output_grads, micro_batch);
-  return {};
+  return step.ends_gradients && sums_ ? sums_->finish_chunk(step.chunk, limits_) : Status();
 }
 
 void Executor::release(const std::vector<uint32_t>& channels, uint32_t micro_batch) {
@@ -428,6 +452,9 @@ Status Executor::end() {
     if (!sent.ok()) {
       return sent.annotate(fmt::format("sending to stage {}", each.taker()));
     }
+  }
+  if (sums_ && record_.kind == RunKind::kTrain) {
+    HETCOMM_RETURN_IF_ERROR(sums_->settle(limits_, [&] { return check_run(); }));
   }
   const Status met = meet_all();
   facts_.end_wait_ns += clock_ns() - began_ns;
@@ -480,6 +507,7 @@ Status Executor::fail(const Status& failure) {
   }
   for (Channel& each : loaded_->channels()) each.drain();
   terms_.drain();
+  if (sums_) sums_->drain("the pipeline has ended");
   ended_ = told;
   return ended_;
 }

@@ -18,6 +18,7 @@
 
 #include "pipeline/execute/api.h"
 #include "pipeline/execute/channel.h"
+#include "pipeline/execute/gradients.h"
 #include "pipeline/execute/loaded_plan.h"
 #include "pipeline/execute/program.h"
 #include "pipeline/execute/terms.h"
@@ -50,6 +51,9 @@ class Executor {
   // Replaces the plan between two runs. Collective; changes nothing if it fails on any rank, unless
   // ranks cannot hear of each other. |known| as for create().
   Status set_schedule(std::string_view plan, uint64_t timeout_ns, const Status& known);
+  // Replaces what is added up at the end of runs. Collective, as set_schedule().
+  Status set_gradients(const hetcomm_pipeline_gradient_t* gradients, size_t count,
+                       uint64_t timeout_ns, const Status& known);
   Status cancel(const char* reason);
   // Fails with kForked in a forked child.
   Status check_process() const;
@@ -105,6 +109,7 @@ class Executor {
   OwnedCommunicator communicator_;
   ChannelPlace place_;
   std::unique_ptr<LoadedPlan> loaded_;
+  std::unique_ptr<GradientSums> sums_;
   const Program* program_ = nullptr;  // of the run
   Terms terms_;
   Call calls_[2];

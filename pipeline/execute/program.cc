@@ -134,6 +134,13 @@ class ProgramMaker {
       }
       program_.steps.push_back(step);
     }
+    std::vector<bool> has_ended(program_.chunks.size());
+    for (auto step = program_.steps.rbegin(); step != program_.steps.rend(); ++step) {
+      const Kind kind = step->action.kind;
+      if (!gives_weight_grad(kind) && kind != Kind::kReduceGradient) continue;
+      step->ends_gradients = !has_ended[step->chunk];
+      has_ended[step->chunk] = true;
+    }
   }
 
   // A receive is posted for an item when the one |in_flight| before it is taken, so that many

@@ -50,6 +50,7 @@ struct ProgramStep {
   // It is the last step that reads the stage's inputs, or its output gradients, of the micro-batch.
   bool releases_inputs = false;
   bool releases_output_grads = false;
+  bool ends_gradients = false;  // the last step that changes those of the stage's weights
 };
 
 struct Program {

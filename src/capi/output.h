@@ -14,6 +14,8 @@ inline constexpr size_t kFirstSize<hetcomm_counters_t> = 168;
 template <>
 inline constexpr size_t kFirstSize<hetcomm_device_info_t> = 96;
 template <>
+inline constexpr size_t kFirstSize<hetcomm_layout_facts_t> = 88;
+template <>
 inline constexpr size_t kFirstSize<hetcomm_link_t> = 24;
 template <>
 inline constexpr size_t kFirstSize<hetcomm_link_resource_t> = 152;

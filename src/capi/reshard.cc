@@ -391,6 +391,21 @@ hetcomm_status_t hetcomm_layout_elements(const hetcomm_layout_t* layout, int32_t
   });
 }
 
+hetcomm_status_t hetcomm_layout_facts(const hetcomm_layout_t* layout,
+                                      hetcomm_layout_facts_t* out_facts) noexcept {
+  return capi::guard([&]() -> Status {
+    HETCOMM_REQUIRE_HANDLE(layout);
+    HETCOMM_REQUIRE(out_facts);
+    const reshard::Layout& own = *layout->impl;
+    hetcomm_layout_facts_t facts{};
+    facts.dimensions = own.shape.size();
+    std::copy(own.shape.begin(), own.shape.end(), facts.shape);
+    facts.terms = own.terms;
+    facts.divisor = own.divisor;
+    return capi::write_output(facts, out_facts);
+  });
+}
+
 hetcomm_status_t hetcomm_layout_parts(const hetcomm_layout_t* layout, int32_t rank, size_t capacity,
                                       hetcomm_part_t* out_parts, size_t* out_count) noexcept {
   return capi::guard([&]() -> Status {

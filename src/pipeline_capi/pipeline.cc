@@ -71,22 +71,29 @@ Status ask(hetcomm_pipeline_t& pipeline, Query&& query) {
   return pipeline.runs ? busy() : query(*pipeline.executor);
 }
 
+constexpr size_t kMaxGradients = size_t{1} << 22;
+
+// Checks a list whose first entry has the size of the struct.
+template <typename Entry>
+Status check_list(const std::string& name, const Entry* entries, size_t count, size_t most) {
+  if (count == 0) return {};
+  if (entries == nullptr) return capi::null_argument(name.c_str());
+  if (count > most) {
+    return {Code::kInvalidArgument, name + ": there are more than " + std::to_string(most)};
+  }
+  if (entries[0].struct_size == sizeof(Entry)) return {};
+  return {Code::kInvalidArgument, name + "[0].struct_size is " +
+                                      std::to_string(entries[0].struct_size) +
+                                      ", which is not the size of the struct"};
+}
+
 Status read_trainer(const hetcomm_pipeline_chunk_t* chunks, size_t count,
                     const hetcomm_pipeline_options_t& options, pipeline::Trainer& trainer) {
   trainer.stream = options.stream;
   trainer.pair = options.pair;
   trainer.pair_user_data = options.pair_user_data;
-  if (count == 0) return {};
-  if (chunks == nullptr) return capi::null_argument("chunks");
-  if (count > hetcomm::pipeline::kMaxStages) {
-    return {Code::kInvalidArgument, "chunks are more than there can be stages"};
-  }
-  if (chunks[0].struct_size != sizeof(hetcomm_pipeline_chunk_t)) {
-    return {Code::kInvalidArgument, "chunks[0].struct_size is " +
-                                        std::to_string(chunks[0].struct_size) +
-                                        ", which is not the size of the struct"};
-  }
-  trainer.chunks.assign(chunks, chunks + count);
+  HETCOMM_RETURN_IF_ERROR(check_list("chunks", chunks, count, hetcomm::pipeline::kMaxStages));
+  if (count > 0) trainer.chunks.assign(chunks, chunks + count);
   return {};
 }
 
@@ -153,6 +160,18 @@ hetcomm_status_t hetcomm_pipeline_set_schedule(hetcomm_pipeline_t* pipeline, con
     HETCOMM_RETURN_IF_ERROR(running.status());
     const Status known = plan != nullptr ? Status() : capi::null_argument("plan");
     return pipeline->executor->set_schedule(known.ok() ? plan : "", timeout_ns, known);
+  });
+}
+
+hetcomm_status_t hetcomm_pipeline_set_gradients(hetcomm_pipeline_t* pipeline,
+                                                const hetcomm_pipeline_gradient_t* gradients,
+                                                size_t count, uint64_t timeout_ns) noexcept {
+  return capi::guard([&]() -> Status {
+    HETCOMM_RETURN_IF_ERROR(check(pipeline));
+    const Running running(*pipeline);
+    HETCOMM_RETURN_IF_ERROR(running.status());
+    const Status known = check_list("gradients", gradients, count, kMaxGradients);
+    return pipeline->executor->set_gradients(gradients, count, timeout_ns, known);
   });
 }
 

@@ -101,24 +101,27 @@ TEST_F(BadPipeline, InvalidHandlesAreRefused) {
   hetcomm_pipeline_run_options_t run{};
   run.struct_size = 7;
   for (hetcomm_pipeline_t* const wrong : {static_cast<hetcomm_pipeline_t*>(nullptr), other}) {
-    expect_refused({{"run", HETCOMM_INVALID_ARGUMENT,
-                     [=](Outputs&) { return hetcomm_pipeline_run(wrong, nullptr); }},
-                    {"cancel", HETCOMM_INVALID_ARGUMENT,
-                     [=](Outputs&) { return hetcomm_pipeline_cancel(wrong, "why"); }},
-                    {"set_schedule", HETCOMM_INVALID_ARGUMENT,
-                     [=](Outputs&) { return hetcomm_pipeline_set_schedule(wrong, kPlan, 0); }},
-                    {"facts", HETCOMM_INVALID_ARGUMENT,
-                     [=](Outputs&) {
-                       Facts facts{};
-                       facts.struct_size = sizeof(facts);
-                       return hetcomm_pipeline_facts(wrong, &facts);
-                     }},
-                    {"trace", HETCOMM_INVALID_ARGUMENT,
-                     [=](Outputs& out) {
-                       return hetcomm_pipeline_trace(wrong, HETCOMM_PIPELINE_TRACE_JSON, 8,
-                                                     out.first<char>(), out.second<size_t>());
-                     }}},
-                   hetcomm_pipeline_last_error);
+    expect_refused(
+        {{"run", HETCOMM_INVALID_ARGUMENT,
+          [=](Outputs&) { return hetcomm_pipeline_run(wrong, nullptr); }},
+         {"cancel", HETCOMM_INVALID_ARGUMENT,
+          [=](Outputs&) { return hetcomm_pipeline_cancel(wrong, "why"); }},
+         {"set_schedule", HETCOMM_INVALID_ARGUMENT,
+          [=](Outputs&) { return hetcomm_pipeline_set_schedule(wrong, kPlan, 0); }},
+         {"set_gradients", HETCOMM_INVALID_ARGUMENT,
+          [=](Outputs&) { return hetcomm_pipeline_set_gradients(wrong, nullptr, 0, 0); }},
+         {"facts", HETCOMM_INVALID_ARGUMENT,
+          [=](Outputs&) {
+            Facts facts{};
+            facts.struct_size = sizeof(facts);
+            return hetcomm_pipeline_facts(wrong, &facts);
+          }},
+         {"trace", HETCOMM_INVALID_ARGUMENT,
+          [=](Outputs& out) {
+            return hetcomm_pipeline_trace(wrong, HETCOMM_PIPELINE_TRACE_JSON, 8, out.first<char>(),
+                                          out.second<size_t>());
+          }}},
+        hetcomm_pipeline_last_error);
   }
   expect_refused({{"destroy of something else", HETCOMM_INVALID_ARGUMENT,
                    [=](Outputs&) { return hetcomm_pipeline_destroy(other); }},
@@ -141,6 +144,21 @@ TEST_F(BadPipeline, InvalidHandlesAreRefused) {
                   {"no JSON", HETCOMM_INVALID_ARGUMENT,
                    [&](Outputs&) { return hetcomm_pipeline_set_schedule(own, "", 0); }}},
                  hetcomm_pipeline_last_error);
+  hetcomm_pipeline_gradient_t gradient{};
+  gradient.struct_size = 9;
+  expect_refused(
+      {{"no list", HETCOMM_INVALID_ARGUMENT,
+        [&](Outputs&) { return hetcomm_pipeline_set_gradients(own, nullptr, 2, 0); }},
+       {"another size", HETCOMM_INVALID_ARGUMENT,
+        [&](Outputs&) { return hetcomm_pipeline_set_gradients(own, &gradient, 1, 0); }},
+       {"countless", HETCOMM_INVALID_ARGUMENT,
+        [&](Outputs&) { return hetcomm_pipeline_set_gradients(own, &gradient, SIZE_MAX, 0); }}},
+      hetcomm_pipeline_last_error);
+  gradient.struct_size = sizeof(gradient);
+  expect_refused({{"no layout", HETCOMM_INVALID_ARGUMENT,
+                   [&](Outputs&) { return hetcomm_pipeline_set_gradients(own, &gradient, 1, 0); }}},
+                 hetcomm_pipeline_last_error);
+  EXPECT_EQ(hetcomm_pipeline_set_gradients(own, nullptr, 0, 0), HETCOMM_OK);
   EXPECT_EQ(hetcomm_pipeline_set_schedule(own, kPlan, 0), HETCOMM_OK)
       << hetcomm_pipeline_last_error();
   EXPECT_EQ(hetcomm_pipeline_run(own, nullptr), HETCOMM_OK) << hetcomm_pipeline_last_error();

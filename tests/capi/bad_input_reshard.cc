@@ -459,6 +459,16 @@ TEST_F(BadReshard, InvalidDescriptionsAreRefused) {
       hetcomm_reshard_draft(&tensor, 1, nullptr, &links, HETCOMM_RESHARD_TEXT, 0, nullptr, &size),
       HETCOMM_INVALID_ARGUMENT);
   EXPECT_EQ(hetcomm_layout_elements(nullptr, 0, nullptr), HETCOMM_INVALID_ARGUMENT);
+  hetcomm_layout_facts_t facts{};
+  EXPECT_EQ(hetcomm_layout_facts(layout_, &facts), HETCOMM_INVALID_ARGUMENT);
+  EXPECT_EQ(hetcomm_layout_facts(layout_, nullptr), HETCOMM_INVALID_ARGUMENT);
+  facts.struct_size = sizeof(facts);
+  EXPECT_EQ(hetcomm_layout_facts(nullptr, &facts), HETCOMM_INVALID_ARGUMENT);
+  EXPECT_EQ(hetcomm_layout_facts(layout_, &facts), HETCOMM_OK);
+  EXPECT_GE(facts.dimensions, 1u);
+  EXPECT_GE(facts.shape[0], 1u);
+  EXPECT_EQ(facts.terms, 1u);
+  EXPECT_EQ(facts.divisor, 1u);
   EXPECT_EQ(hetcomm_layout_describe(nullptr, 0, nullptr, &size), HETCOMM_INVALID_ARGUMENT);
   EXPECT_EQ(hetcomm_layout_describe(layout_, 10, nullptr, &size), HETCOMM_INVALID_ARGUMENT);
   EXPECT_EQ(hetcomm_layout_json(nullptr, 0, nullptr, &size), HETCOMM_INVALID_ARGUMENT);

@@ -114,7 +114,7 @@ LAYERS = {
                           "pipeline/arrange/"],
     "pipeline/plan/": [PUBLIC_TYPES, BASE, PRESENT, "reshard/", "pipeline/schedule/"],
     # A user of the library, as a trainer is.
-    "pipeline/execute/": [PUBLIC, BASE, PRESENT, "pipeline/schedule/", "pipeline/plan/"],
+    "pipeline/execute/": [PUBLIC, BASE, PRESENT, "reshard/", "pipeline/schedule/", "pipeline/plan/"],
     "planner/": [PUBLIC_TYPES, BASE, PRESENT, LINKS, "reshard/", "pipeline/schedule/",
                  "pipeline/simulate/"],
     "src/queue/": [PUBLIC_TYPES, BASE, SYSTEM, "src/core/"],

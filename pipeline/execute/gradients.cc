@@ -1,0 +1,443 @@
+#include "pipeline/execute/gradients.h"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "pipeline/execute/agreement.h"
+#include "pipeline/schedule/faults.h"
+#include "src/base/element_type.h"
+
+namespace hetcomm::pipeline {
+namespace {
+
+constexpr uint32_t kMaxChunks = 64;
+// A piece of at least so many bytes is added in its place. Smaller ones are packed together.
+constexpr uint64_t kLarge = uint64_t{256} << 10;
+constexpr uint64_t kSliceNs = 50'000'000;
+
+// Ranks with the same number hold an item by one layout.
+uint32_t holder_of(uint32_t pipeline, uint32_t stage) { return pipeline << 14 | stage; }
+
+bool holds(const PipelinePlan& plan, uint32_t pipeline, uint32_t stage, uint32_t item) {
+  const PlanStage& own = plan.pipelines[pipeline].stages[stage];
+  if (own.items_begin <= item && item < own.items_end) return true;
+  return std::any_of(plan.shared.begin(), plan.shared.end(), [&](const SharedItem& each) {
+    return each.item == item &&
+           std::find(each.holders.begin(), each.holders.end(),
+                     SharedItem::Holder{pipeline, stage}) != each.holders.end();
+  });
+}
+
+// Appends numbers, and reads them again.
+class Words {
+ public:
+  Words() = default;
+  explicit Words(const uint64_t* words, size_t count) : words_(words, words + count) {}
+  void put(uint64_t word) { words_.push_back(word); }
+  uint64_t get() { return at_ < words_.size() ? words_[at_++] : 0; }
+  bool is_at_end() const { return at_ >= words_.size(); }
+  const std::vector<uint64_t>& all() const { return words_; }
+
+ private:
+  std::vector<uint64_t> words_;
+  size_t at_ = 0;
+};
+
+void put(Words& words, const HeldGradient& gradient) {
+  words.put(gradient.item);
+  words.put(gradient.index);
+  words.put(gradient.holder);
+  words.put(static_cast<uint64_t>(gradient.type));
+  words.put(gradient.shape.size());
+  for (const uint64_t length : gradient.shape) words.put(length);
+  words.put(gradient.parts.size());
+  for (const GradientPart& part : gradient.parts) {
+    words.put(part.copy);
+    words.put(part.term);
+    for (size_t d = 0; d < gradient.shape.size(); ++d) {
+      words.put(part.box.begin[d]);
+      words.put(part.box.end[d]);
+    }
+  }
+}
+
+HeldGradient take(Words& words) {
+  HeldGradient gradient;
+  gradient.item = static_cast<uint32_t>(words.get());
+  gradient.index = static_cast<uint32_t>(words.get());
+  gradient.holder = static_cast<uint32_t>(words.get());
+  gradient.type = static_cast<int32_t>(words.get());
+  gradient.shape.resize(words.get());
+  for (uint64_t& length : gradient.shape) length = words.get();
+  gradient.parts.resize(words.get());
+  for (GradientPart& part : gradient.parts) {
+    part.copy = static_cast<uint32_t>(words.get());
+    part.term = static_cast<uint32_t>(words.get());
+    part.box = reshard::whole_of(gradient.shape);
+    for (size_t d = 0; d < gradient.shape.size(); ++d) {
+      part.box.begin[d] = words.get();
+      part.box.end[d] = words.get();
+    }
+  }
+  return gradient;
+}
+
+// Reads the parts of |rank|.
+Result<HeldGradient> read_layout(const hetcomm_layout_t* layout, uint32_t rank) {
+  HeldGradient held;
+  hetcomm_layout_facts_t facts{};
+  facts.struct_size = sizeof(facts);
+  HETCOMM_RETURN_IF_ERROR(of_call(hetcomm_layout_facts(layout, &facts)));
+  if (facts.divisor != 1) return invalid("layout: its sum is divided; gradients are added alone");
+  const size_t dimensions = facts.dimensions;
+  held.shape.assign(facts.shape, facts.shape + dimensions);
+  size_t count = 0;
+  HETCOMM_RETURN_IF_ERROR(
+      of_call(hetcomm_layout_parts(layout, static_cast<int32_t>(rank), 0, nullptr, &count)));
+  std::vector<hetcomm_part_t> parts(count);
+  HETCOMM_RETURN_IF_ERROR(of_call(
+      hetcomm_layout_parts(layout, static_cast<int32_t>(rank), count, parts.data(), &count)));
+  for (const hetcomm_part_t& each : parts) {
+    GradientPart& part = held.parts.emplace_back();
+    part.copy = each.copy;
+    part.term = each.term;
+    part.offset = each.offset;
+    part.box = reshard::whole_of(held.shape);
+    std::copy(each.begin, each.begin + dimensions, part.box.begin.begin());
+    std::copy(each.end, each.end + dimensions, part.box.end.begin());
+    const bool is_dense = std::all_of(each.strides, each.strides + dimensions,
+                                      [](uint64_t stride) { return stride == 0; });
+    uint64_t stride = 1;
+    for (size_t d = dimensions; d > 0; --d) {
+      part.strides[d - 1] = is_dense ? stride : each.strides[d - 1];
+      stride *= part.box.extent(d - 1);
+    }
+  }
+  return held;
+}
+
+// The number of elements from the beginning of the memory to the last one.
+uint64_t elements_needed(const HeldGradient& gradient) {
+  uint64_t needed = 0;
+  for (const GradientPart& part : gradient.parts) {
+    uint64_t last = part.offset;
+    for (size_t d = 0; d < gradient.shape.size(); ++d) {
+      last += (part.box.extent(d) - 1) * part.strides[d];
+    }
+    needed = std::max(needed, last + 1);
+  }
+  return needed;
+}
+
+uint64_t element_bytes(int32_t type) { return size_of(static_cast<ElementType>(type)); }
+
+hetcomm_buffer_t part_of(const hetcomm_buffer_t& buffer, uint64_t offset, uint64_t length) {
+  hetcomm_buffer_t part = buffer;
+  part.offset += offset;
+  part.length = length;
+  return part;
+}
+
+}  // namespace
+
+Status GradientSums::give(const hetcomm_pipeline_gradient_t* gradients, size_t count,
+                          const PipelinePlan& plan, const Program& program) {
+  of_ = &plan;
+  if (program.chunks.size() > kMaxChunks) {
+    return invalid(fmt::format("gradients: rank {} has {} stages, and {} are the most",
+                               program.rank, program.chunks.size(), kMaxChunks));
+  }
+  for (size_t i = 0; i < count; ++i) {
+    const hetcomm_pipeline_gradient_t& each = gradients[i];
+    const auto fail = [&](const std::string& why) {
+      return invalid(fmt::format("gradients[{}]: {}", i, why));
+    };
+    if (each.layout == nullptr) return fail("layout is null");
+    if (each.type < HETCOMM_BOOL || each.type > HETCOMM_COMPLEX128)
+      return fail("there is no such type");
+    Result<HeldGradient> held = read_layout(each.layout, program.rank);
+    if (!held.ok()) return held.status().annotate(fmt::format("gradients[{}]", i));
+    if (held->parts.empty()) {
+      return fail(fmt::format("rank {} holds nothing in its layout", program.rank));
+    }
+    Given& own = given_.emplace_back();
+    own.held = std::move(held).value();
+    own.held.item = each.item;
+    own.held.index = each.index;
+    own.held.type = each.type;
+    own.buffer = each.buffer;
+    for (uint32_t chunk = 0; chunk < program.chunks.size(); ++chunk) {
+      const uint32_t stage = program.chunks[chunk].stage;
+      if (!holds(plan, program.pipeline, stage, each.item)) continue;
+      if (own.chunks == 0) own.held.holder = holder_of(program.pipeline, stage);
+      own.chunks |= uint64_t{1} << chunk;
+    }
+    if (own.chunks == 0) {
+      return fail(fmt::format("rank {} does not hold item {}", program.rank, each.item));
+    }
+    const bool is_twice = std::any_of(given_.begin(), given_.end() - 1, [&](const Given& other) {
+      return other.held.item == each.item && other.held.index == each.index;
+    });
+    if (is_twice)
+      return fail(fmt::format("gradient {} of item {} is there twice", each.index, each.item));
+    const uint64_t needed = elements_needed(own.held) * element_bytes(each.type);
+    if (each.buffer.length < needed) {
+      return fail(fmt::format("the buffer has {} bytes, and the layout needs {}",
+                              each.buffer.length, needed));
+    }
+  }
+  return {};
+}
+
+Status GradientSums::open(const ChannelPlace& place, uint64_t timeout_ns) {
+  std::vector<std::vector<HeldGradient>> held;
+  HETCOMM_RETURN_IF_ERROR(exchange(place, timeout_ns, held));
+  HETCOMM_RETURN_IF_ERROR(check_complete(held));
+  int32_t rank = 0;
+  int32_t size = 0;
+  HETCOMM_RETURN_IF_ERROR(of_call(hetcomm_communicator_rank(place.communicator, &rank, &size)));
+  // The others need no offsets of this rank.
+  auto& own = held[static_cast<size_t>(rank)];
+  own.clear();
+  for (const Given& each : given_) own.push_back(each.held);
+  Result<SumPlan> planned = plan_sums(held, static_cast<uint32_t>(rank));
+  if (!planned.ok()) return planned.status();
+  plan_ = std::move(planned).value();
+  HETCOMM_RETURN_IF_ERROR(split(place));
+  buckets_.resize(plan_.buckets.size());
+  for (size_t i = 0; i < buckets_.size(); ++i) {
+    Bucket& bucket = buckets_[i];
+    bucket.plan = &plan_.buckets[i];
+    for (const SumPiece& piece : bucket.plan->pieces)
+      bucket.chunks |= given_[piece.gradient].chunks;
+    if (!is_dense(*bucket.plan)) {
+      bucket.packed.resize(bucket.plan->elements * element_bytes(bucket.plan->type));
+      buffer_bytes_ += bucket.packed.size();
+    }
+  }
+  return {};
+}
+
+// All ranks that hold an item have to give its gradients.
+Status GradientSums::check_complete(const std::vector<std::vector<HeldGradient>>& held) const {
+  std::map<std::pair<uint32_t, uint32_t>, std::set<uint32_t>> givers;  // by item and index
+  for (uint32_t rank = 0; rank < held.size(); ++rank) {
+    for (const HeldGradient& each : held[rank]) givers[{each.item, each.index}].insert(rank);
+  }
+  for (const auto& [tensor, ranks] : givers) {
+    for (uint32_t pipeline = 0; pipeline < of_->pipelines.size(); ++pipeline) {
+      const std::vector<PlanStage>& stages = of_->pipelines[pipeline].stages;
+      for (uint32_t stage = 0; stage < stages.size(); ++stage) {
+        if (!holds(*of_, pipeline, stage, tensor.first)) continue;
+        for (const uint32_t rank : stages[stage].ranks) {
+          if (ranks.contains(rank)) continue;
+          return invalid(fmt::format("rank {} holds item {}, and does not give gradient {} of it",
+                                     rank, tensor.first, tensor.second));
+        }
+      }
+    }
+  }
+  return {};
+}
+
+// Gathers what each rank holds.
+Status GradientSums::exchange(const ChannelPlace& place, uint64_t timeout_ns,
+                              std::vector<std::vector<HeldGradient>>& held) const {
+  Words own;
+  for (const Given& each : given_) put(own, each.held);
+  Result<std::vector<std::vector<uint64_t>>> all =
+      gather(place.communicator, own.all(), timeout_ns);
+  if (!all.ok()) return all.status();
+  for (const std::vector<uint64_t>& told : all.value()) {
+    Words words(told.data(), told.size());
+    std::vector<HeldGradient>& of_rank = held.emplace_back();
+    while (!words.is_at_end()) of_rank.push_back(take(words));
+  }
+  return {};
+}
+
+// Makes the communicators of the sets, in rounds in which no rank is in two of them.
+Status GradientSums::split(const ChannelPlace& place) {
+  int32_t rank = 0;
+  int32_t size = 0;
+  HETCOMM_RETURN_IF_ERROR(of_call(hetcomm_communicator_rank(place.communicator, &rank, &size)));
+  const auto own = static_cast<uint32_t>(rank);
+  std::vector<std::vector<size_t>> rounds;
+  std::vector<std::vector<bool>> taken;  // by round and rank
+  for (size_t i = 0; i < plan_.sets.size(); ++i) {
+    size_t round = 0;
+    const auto is_free = [&](uint32_t each) { return !taken[round][each]; };
+    while (round < rounds.size() &&
+           !std::all_of(plan_.sets[i].begin(), plan_.sets[i].end(), is_free)) {
+      ++round;
+    }
+    if (round == rounds.size()) {
+      rounds.emplace_back();
+      taken.emplace_back(static_cast<size_t>(size));
+    }
+    rounds[round].push_back(i);
+    for (const uint32_t each : plan_.sets[i]) taken[round][each] = true;
+  }
+  for (const std::vector<size_t>& round : rounds) {
+    int32_t color = -1;
+    for (const size_t i : round) {
+      if (std::binary_search(plan_.sets[i].begin(), plan_.sets[i].end(), own)) {
+        color = static_cast<int32_t>(i);
+      }
+    }
+    hetcomm_communicator_t* made = nullptr;
+    HETCOMM_RETURN_IF_ERROR(
+        of_call(hetcomm_communicator_split(place.communicator, color, rank, &made)));
+    if (made == nullptr) continue;
+    Set& set = sets_.emplace_back();
+    set.communicator.reset(made);
+    for (size_t i = 0; i < plan_.buckets.size(); ++i) {
+      if (plan_.buckets[i].set == static_cast<size_t>(color)) set.buckets.push_back(i);
+    }
+  }
+  return {};
+}
+
+// Whether the sum can be formed where it lies: one large piece without gaps, of which this rank
+// keeps the result.
+bool GradientSums::is_dense(const SumBucket& bucket) const {
+  if (bucket.pieces.size() != 1 || !bucket.pieces.front().keeps_result) return false;
+  if (bucket.elements * element_bytes(bucket.type) < kLarge) return false;
+  const SumPiece& piece = bucket.pieces.front();
+  uint64_t stride = 1;
+  for (size_t d = piece.box.dimensions; d > 0; --d) {
+    if (piece.box.extent(d - 1) > 1 && piece.strides[d - 1] != stride) return false;
+    stride *= piece.box.extent(d - 1);
+  }
+  return true;
+}
+
+void GradientSums::begin() {
+  finished_ = 0;
+  for (Set& each : sets_) each.started = 0;
+}
+
+Status GradientSums::finish_chunk(uint32_t chunk, const RunLimits& limits) {
+  finished_ |= uint64_t{1} << chunk;
+  return start_ready(limits);
+}
+
+Status GradientSums::start_ready(const RunLimits& limits) {
+  for (Set& set : sets_) {
+    for (; set.started < set.buckets.size(); ++set.started) {
+      Bucket& bucket = buckets_[set.buckets[set.started]];
+      if ((bucket.chunks & ~finished_) != 0) break;
+      HETCOMM_RETURN_IF_ERROR(
+          start(set, bucket, limits)
+              .annotate(fmt::format("adding the gradients of item {}", bucket.plan->item)));
+    }
+  }
+  return {};
+}
+
+Status GradientSums::start(Set& set, Bucket& bucket, const RunLimits& limits) {
+  const uint64_t size = element_bytes(bucket.plan->type);
+  hetcomm_buffer_t data = hetcomm_buffer_host(bucket.packed.data(), bucket.packed.size());
+  if (bucket.packed.empty()) {
+    const SumPiece& piece = bucket.plan->pieces.front();
+    data =
+        part_of(given_[piece.gradient].buffer, piece.offset * size, bucket.plan->elements * size);
+  } else {
+    std::byte* at = bucket.packed.data();
+    for (const SumPiece& piece : bucket.plan->pieces) {
+      HETCOMM_RETURN_IF_ERROR(move_piece(piece, at, true));
+      at += piece.box.elements() * size;
+    }
+  }
+  const Result<uint64_t> left_ns = limits.left_ns();
+  if (!left_ns.ok()) return left_ns.status();
+  hetcomm_collective_options_t options{};
+  options.struct_size = sizeof(options);
+  options.timeout_ns = left_ns.value();
+  return of_call(hetcomm_allreduce(set.communicator.get(), data, data, bucket.plan->type,
+                                   HETCOMM_REDUCE_SUM, &options, &bucket.request));
+}
+
+// Copies a piece between the rank's memory and its packed form.
+Status GradientSums::move_piece(const SumPiece& piece, std::byte* packed, bool to_packed) const {
+  const Given& given = given_[piece.gradient];
+  const uint64_t size = element_bytes(given.held.type);
+  const size_t dimensions = piece.box.dimensions;
+  // Runs along the last dimension, if it has no gaps.
+  const bool has_runs = dimensions > 0 && piece.strides[dimensions - 1] == 1;
+  const uint64_t run = has_runs ? piece.box.extent(dimensions - 1) : 1;
+  const uint64_t runs = piece.box.elements() / run;
+  reshard::Numbers at{};
+  const size_t outer = has_runs ? dimensions - 1 : dimensions;
+  for (uint64_t i = 0; i < runs; ++i) {
+    uint64_t element = piece.offset;
+    for (size_t d = 0; d < outer; ++d) element += at[d] * piece.strides[d];
+    const uint64_t offset = given.buffer.offset + element * size;
+    if (given.buffer.memory == nullptr) {
+      auto* const own = reinterpret_cast<std::byte*>(offset);
+      std::memcpy(to_packed ? packed : own, to_packed ? own : packed, run * size);
+    } else {
+      HETCOMM_RETURN_IF_ERROR(of_call(
+          to_packed ? hetcomm_memory_read(given.buffer.memory, offset, packed, run * size)
+                    : hetcomm_memory_write(given.buffer.memory, offset, packed, run * size)));
+    }
+    packed += run * size;
+    for (size_t d = outer; d > 0; --d) {
+      if (++at[d - 1] < piece.box.extent(d - 1)) break;
+      at[d - 1] = 0;
+    }
+  }
+  return {};
+}
+
+// Waits for |request|, and calls check() now and then: another communicator may tell that the run has
+// ended.
+Status GradientSums::wait_checking(hetcomm_request_t*& request, const RunLimits& limits,
+                                   const std::function<Status()>& check) {
+  for (uint64_t waited_ns = 0; request != nullptr && waited_ns < limits.wait_ns;) {
+    const uint64_t slice_ns = std::min(kSliceNs, limits.wait_ns - waited_ns);
+    const Status ended = wait_and_clear(request, slice_ns);
+    if (request == nullptr || ended.code() != Code::kTimedOut) return ended;
+    HETCOMM_RETURN_IF_ERROR(check());
+    waited_ns += slice_ns;
+  }
+  return request == nullptr ? Status() : Status(Code::kTimedOut, "waited for HETCOMM_TIMEOUT");
+}
+
+Status GradientSums::settle(const RunLimits& limits, const std::function<Status()>& check) {
+  finished_ = UINT64_MAX;
+  HETCOMM_RETURN_IF_ERROR(start_ready(limits));
+  for (Bucket& bucket : buckets_) {
+    if (bucket.request == nullptr) continue;
+    HETCOMM_RETURN_IF_ERROR(
+        wait_checking(bucket.request, limits, check)
+            .annotate(fmt::format("adding the gradients of item {}", bucket.plan->item)));
+    const std::byte* at = bucket.packed.data();
+    for (const SumPiece& piece : bucket.plan->pieces) {
+      if (bucket.packed.empty()) break;
+      if (piece.keeps_result) {
+        HETCOMM_RETURN_IF_ERROR(move_piece(piece, const_cast<std::byte*>(at), false));
+      }
+      at += piece.box.elements() * element_bytes(bucket.plan->type);
+    }
+  }
+  return {};
+}
+
+void GradientSums::drain(const char* reason) {
+  for (Set& each : sets_) {
+    static_cast<void>(hetcomm_communicator_abort(each.communicator.get(), reason));
+  }
+  for (Bucket& bucket : buckets_) {
+    if (bucket.request == nullptr) continue;
+    static_cast<void>(wait(std::exchange(bucket.request, nullptr)));
+  }
+}
+
+}  // namespace hetcomm::pipeline

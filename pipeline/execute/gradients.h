@@ -1,0 +1,84 @@
+// GradientSums: adds up the gradients that a rank has given over the ranks that hold the same, as the
+// stages of this rank finish theirs.
+//
+// Each set of ranks (sum_plan.h) has a communicator. Its buckets are started in their order, by each
+// rank as soon as its stages have made them and those before.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include <hetcomm/pipeline.h>
+
+#include "pipeline/execute/api.h"
+#include "pipeline/execute/channel.h"
+#include "pipeline/execute/program.h"
+#include "pipeline/execute/sum_plan.h"
+#include "pipeline/plan/plan.h"
+#include "src/base/status.h"
+
+namespace hetcomm::pipeline {
+
+class GradientSums {
+ public:
+  // Reads what this rank gives, and checks it against |plan|, which is used until open() has
+  // returned. The rank is program.rank.
+  Status give(const hetcomm_pipeline_gradient_t* gradients, size_t count, const PipelinePlan& plan,
+              const Program& program);
+  // Collective, after give() has succeeded on all ranks: learns what the other ranks hold, and makes
+  // the sets.
+  Status open(const ChannelPlace& place, uint64_t timeout_ns);
+
+  bool is_empty() const { return buckets_.empty(); }
+  uint64_t buffer_bytes() const { return buffer_bytes_; }
+
+  void begin();
+  // The steps of chunk |chunk| have made all its gradients.
+  Status finish_chunk(uint32_t chunk, const RunLimits& limits);
+  // Starts what was not started, and waits until all sums are there. Meanwhile check() tells whether
+  // the run has ended.
+  Status settle(const RunLimits& limits, const std::function<Status()>& check);
+  // Ends the sums on all ranks, and waits until no operation is under way.
+  void drain(const char* reason);
+
+ private:
+  struct Given {
+    HeldGradient held;
+    hetcomm_buffer_t buffer{};
+    uint64_t chunks = 0;  // of this rank that hold the item, as bits
+  };
+  struct Bucket {
+    const SumBucket* plan = nullptr;
+    std::vector<std::byte> packed;  // empty: the sum is formed in the buffer of the only piece
+    uint64_t chunks = 0;            // that have to finish before it starts
+    hetcomm_request_t* request = nullptr;
+  };
+  struct Set {
+    OwnedCommunicator communicator;
+    std::vector<size_t> buckets;  // in the order in which they start
+    size_t started = 0;
+  };
+
+  Status check_complete(const std::vector<std::vector<HeldGradient>>& held) const;
+  Status exchange(const ChannelPlace& place, uint64_t timeout_ns,
+                  std::vector<std::vector<HeldGradient>>& held) const;
+  Status split(const ChannelPlace& place);
+  Status start_ready(const RunLimits& limits);
+  static Status wait_checking(hetcomm_request_t*& request, const RunLimits& limits,
+                              const std::function<Status()>& check);
+  Status start(Set& set, Bucket& bucket, const RunLimits& limits);
+  bool is_dense(const SumBucket& bucket) const;
+  Status move_piece(const SumPiece& piece, std::byte* packed, bool to_packed) const;
+
+  const PipelinePlan* of_ = nullptr;
+  std::vector<Given> given_;
+  SumPlan plan_;
+  std::vector<Set> sets_;  // those that this rank is in
+  std::vector<Bucket> buckets_;
+  uint64_t finished_ = 0;  // chunks of the run, as bits
+  uint64_t buffer_bytes_ = 0;
+};
+
+}  // namespace hetcomm::pipeline

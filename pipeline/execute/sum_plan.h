@@ -1,0 +1,69 @@
+// How gradients are added up: which ranks add which pieces of which tensors. Pure.
+//
+// The ranks of a stage hold a tensor by a layout: in terms that have to be added, each cut into
+// boxes, of which there may be equal copies. Other stages and pipelines that hold the same item of
+// the model may cut it in other ways. The cuts of all of them together divide the tensor into
+// pieces. For each piece the ranks that add it are one copy of every term of every holder. With
+// several copies there are several such sets of ranks; a rank that is in more than one of them
+// keeps the result of its first one.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "reshard/box.h"
+#include "src/base/status.h"
+
+namespace hetcomm::pipeline {
+
+// A box of a tensor, as a rank holds it.
+struct GradientPart {
+  reshard::Box box;
+  uint32_t copy = 0;
+  uint32_t term = 0;
+  uint64_t offset = 0;       // in elements; of this rank's parts only
+  reshard::Numbers strides;  // likewise
+};
+
+// A rank's part of the gradient of a tensor.
+struct HeldGradient {
+  uint32_t item = 0;
+  uint32_t index = 0;   // among the tensors of the item
+  uint32_t holder = 0;  // numbers the stages of all pipelines: ranks with the same hold one layout
+  int32_t type = 0;
+  std::vector<uint64_t> shape;
+  std::vector<GradientPart> parts;
+};
+
+struct SumPiece {
+  size_t gradient = 0;  // in this rank's list
+  reshard::Box box;
+  uint64_t offset = 0;  // of its first element in this rank's memory, in elements
+  reshard::Numbers strides;
+  bool keeps_result = true;
+};
+
+// What a set of ranks adds up at a time: pieces of one item and type.
+struct SumBucket {
+  size_t set = 0;  // in SumPlan::sets
+  uint32_t item = 0;
+  int32_t type = 0;
+  uint64_t elements = 0;
+  std::vector<SumPiece> pieces;  // all ranks of the set have them in the same order
+};
+
+struct SumPlan {
+  std::vector<std::vector<uint32_t>> sets;  // of all ranks; each has several, ascending; sorted
+  // Of this rank. Those of one set are in the same order on all of its ranks: the last items come
+  // first, as backward steps make their gradients.
+  std::vector<SumBucket> buckets;
+};
+
+// Plans the sums of |rank|. |held| has what each rank holds. Fails with kInvalidArgument, and a text
+// that names the rank, the item and the tensor, if ranks disagree about a tensor, if a rank of a
+// layout does not hold its part, or if one holds several terms; and with kOutOfRange if a tensor is
+// cut into more than 2^20 pieces.
+Result<SumPlan> plan_sums(const std::vector<std::vector<HeldGradient>>& held, uint32_t rank);
+
+}  // namespace hetcomm::pipeline

@@ -1,0 +1,282 @@
+"""Times pipelines of torch modules: those of hetcomm.pipeline, and PyTorch's own over Gloo and over
+hetcomm.
+
+    python -m hetcomm.bench_pipeline --ranks 2 --compare gloo,hetcomm           # processes on this host
+    RANK=0 WORLD_SIZE=2 MASTER_ADDR=... MASTER_PORT=... python -m hetcomm.bench_pipeline   # and RANK=1
+
+Each rank computes for --stage-ms for a micro-batch, a third of it forward, a third for gradients of
+inputs, a third for those of weights. It sleeps that long: ranks may share cores. The time of a
+micro-batch is the slope between runs of few and of many micro-batches, so that filling and draining
+the pipeline do not count. All take turns, round by round; figures are medians, and ratios compare
+runs of one round: above 1 hetcomm.pipeline is faster. The forecast is the simulator's over links that
+take no time, or those of --link-us.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import socket
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+# How torch calls our schedules, and the chunks of a rank.
+SCHEDULES = {
+    "gpipe": ("ScheduleGPipe", 1),
+    "1f1b": ("Schedule1F1B", 1),
+    "interleaved-1f1b": ("ScheduleInterleaved1F1B", 2),
+    "interleaved-zb": ("ScheduleInterleavedZeroBubble", 2),
+    "zb-v": ("ScheduleZBVZeroBubble", 2),
+    "dualpipe-v": ("ScheduleDualPipeV", 2),
+}
+# Those that torch does not have.
+OWN = ("eager-1f1b", "virtual-1f1b", "h-1f1b", "zb-h1", "zb-h2", "looped-bfs")
+
+
+def _stage(torch: Any, seconds: float) -> Any:
+    """A module that sleeps |seconds| for a micro-batch, in three equal parts."""
+    third = seconds / 3
+
+    class Through(torch.autograd.Function):  # type: ignore[misc]
+        @staticmethod
+        def forward(context: Any, x: Any) -> Any:
+            time.sleep(third)
+            return x.clone()
+
+        @staticmethod
+        def backward(context: Any, grad: Any) -> Any:
+            time.sleep(third)
+            return grad
+
+    class Beside(torch.autograd.Function):  # type: ignore[misc]
+        @staticmethod
+        def forward(context: Any, weight: Any) -> Any:
+            return weight * 0
+
+        @staticmethod
+        def backward(context: Any, grad: Any) -> Any:
+            time.sleep(third)
+            return grad.reshape(-1)[:1]
+
+    class Stage(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.ones(1))
+
+        def forward(self, x: Any) -> Any:
+            return Through.apply(x) + Beside.apply(self.weight)
+
+    return Stage()
+
+
+class _Job:
+    """The measurements of one rank."""
+
+    def __init__(self, arguments: argparse.Namespace) -> None:
+        import torch
+        import torch.distributed as dist
+
+        import hetcomm.torch  # registers the backend
+
+        torch.set_num_threads(1)
+        self.torch, self.dist = torch, dist
+        self.arguments = arguments
+        dist.init_process_group("gloo")
+        self.rank, self.ranks = dist.get_rank(), dist.get_world_size()
+        self.groups = {name: dist.new_group(backend=name) for name in ("hetcomm", "gloo")}
+        self.communicator = hetcomm.torch.communicator(self.groups["hetcomm"])
+        self.elements = max(arguments.bytes // 4, 1)
+
+    def close(self) -> None:
+        self.dist.barrier()
+        self.dist.destroy_process_group()
+
+    def _own(self, schedule: str, micro_batches: int) -> tuple[Callable[[], Any], Any]:
+        from hetcomm import pipeline
+
+        chunks = SCHEDULES.get(schedule, ("", 2 if schedule == "looped-bfs" else 1))[1]
+        parameters: dict[str, Any] = {}
+        if schedule == "virtual-1f1b":
+            parameters["slow_boundaries"] = list(range(self.ranks - 1))
+        if schedule == "h-1f1b":
+            parameters["times"] = self._times(list(range(self.ranks)))
+        made = pipeline.Schedule.named(schedule, ranks=self.ranks, chunks=chunks,
+                                       micro_batches=micro_batches, **parameters)
+        plan = pipeline.Plan.of(
+            stages=[pipeline.Stage([rank]) for rank in made.rank_of],
+            tensors=[pipeline.Tensor("x", "float32", (1, self.elements))],
+            micro_batches=micro_batches, micro_batch_size=1, schedule=made,
+            in_flight=self.arguments.in_flight)
+        seconds = self.arguments.stage_ms / 1e3 / chunks
+        modules = [_stage(self.torch, seconds) for rank in made.rank_of if rank == self.rank]
+        trainer = pipeline.Pipeline(self.communicator, plan, modules,
+                                    loss=lambda output, target: output.mean())
+        x = self.torch.ones(micro_batches, self.elements)
+        return (lambda: trainer.step(x, targets=x)), made
+
+    def _torchs(self, schedule: str, backend: str, micro_batches: int) -> Callable[[], Any]:
+        from torch.distributed.pipelining import PipelineStage, schedules
+
+        name, chunks = SCHEDULES[schedule]
+        kind = getattr(schedules, name)
+        stages = self.ranks * chunks
+        loop = list(range(self.ranks))
+        back = loop[::-1] if schedule in ("zb-v", "dualpipe-v") else loop
+        rank_of = loop + (back if chunks == 2 else [])
+        seconds = self.arguments.stage_ms / 1e3 / chunks
+        moved = self.torch.ones(1, self.elements)
+        own = [PipelineStage(_stage(self.torch, seconds), index, stages, self.torch.device("cpu"),
+                             input_args=(moved.clone().requires_grad_(index > 0),),
+                             output_args=(moved.clone().requires_grad_(),),
+                             group=self.groups[backend])
+               for index, rank in enumerate(rank_of) if rank == self.rank]
+        options = {"loss_fn": lambda output, target: output.mean(), "scale_grads": False}
+        if chunks == 2 and self.arguments.defer_receives:
+            options["defer_pp_recv"] = True
+        made = kind(own if chunks == 2 else own[0], micro_batches, **options)
+        x = self.torch.ones(micro_batches, self.elements)
+        last = rank_of[-1] == self.rank
+
+        def step() -> None:
+            losses: list[Any] = []
+            made.step(*((x,) if self.rank == 0 else ()), target=x if last else None,
+                      losses=losses if last else None)
+
+        return step
+
+    def _times(self, rank_of: list[int]) -> dict[str, Any]:
+        """What the simulator is told of the stages, which are on the ranks |rank_of|."""
+        busy, latency = (int(each * 1e3) for each in self.arguments.link_us)
+        third = int(self.arguments.stage_ms * 1e6 * self.ranks / len(rank_of) / 3)
+        times: dict[str, Any] = {"stages": [{"forward_ns": third, "backward_ns": 2 * third,
+                                             "input_grad_ns": third, "weight_grad_ns": third}]}
+        if busy or latency:
+            times["boundaries"] = [{"after": i, "busy_ns": busy, "latency_ns": latency}
+                                   for i, (one, other) in enumerate(zip(rank_of, rank_of[1:]))
+                                   if one != other]
+        return times
+
+    def _forecast_us(self, made: list[Any]) -> float:
+        totals = [each.forecast(self._times(each.rank_of))["total_ns"] for each in made]
+        few, many = self.arguments.micro_batches
+        return (totals[1] - totals[0]) / (many - few) / 1e3
+
+    def measure(self, schedule: str) -> dict[str, Any]:
+        calls: dict[str, list[Callable[[], Any]]] = {}
+        own = [self._own(schedule, each) for each in self.arguments.micro_batches]
+        calls["hetcomm.pipeline"] = [call for call, _ in own]
+        for backend in self.arguments.compare if schedule in SCHEDULES else ():
+            calls[f"torch over {backend}"] = [self._torchs(schedule, backend, each)
+                                              for each in self.arguments.micro_batches]
+        few, many = self.arguments.micro_batches
+        us: dict[str, list[float]] = {name: [] for name in calls}
+        for round_ in range(self.arguments.rounds + 1):
+            for name, both in calls.items():
+                taken = []
+                for call in both:
+                    self.dist.barrier()
+                    began = time.perf_counter()
+                    call()
+                    taken.append(time.perf_counter() - began)
+                if round_ > 0:  # the first one opens connections
+                    us[name].append((taken[1] - taken[0]) / (many - few) * 1e6)
+                if self.rank == 0 and not self.arguments.json:
+                    print(f"\r{schedule}, round {round_} of {self.arguments.rounds}   ", end="",
+                          file=sys.stderr)
+        return {"schedule": schedule, "ranks": self.ranks, "bytes": self.elements * 4,
+                "stage_us": self.arguments.stage_ms * 1e3,
+                "forecast_us": self._forecast_us([made for _, made in own]), "us": us}
+
+
+def _ratios(row: dict[str, Any]) -> dict[str, float]:
+    own = row["us"]["hetcomm.pipeline"]
+    return {name: statistics.median(theirs / ours for ours, theirs in zip(own, us))
+            for name, us in row["us"].items() if name != "hetcomm.pipeline"}
+
+
+def _table(rows: list[dict[str, Any]]) -> str:
+    text = ("# Times of a micro-batch in ms; in brackets, how many times as long as hetcomm.pipeline in the same "
+            "round\n"
+            f"{'schedule':<18}{'stage':>8}{'forecast':>10}{'hetcomm.pipeline':>18}"
+            f"{'torch over gloo':>22}{'torch over hetcomm':>22}\n")
+    for row in rows:
+        ratios = _ratios(row)
+        text += (f"{row['schedule']:<18}{row['stage_us'] / 1e3:>8.2f}{row['forecast_us'] / 1e3:>10.2f}"
+                 f"{statistics.median(row['us']['hetcomm.pipeline']) / 1e3:>18.2f}")
+        for name in ("torch over gloo", "torch over hetcomm"):
+            if name in ratios:
+                text += f"{statistics.median(row['us'][name]) / 1e3:>13.2f} ({ratios[name]:.3f})"
+            else:
+                text += f"{'-':>22}"
+        text += "\n"
+    return text
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _main(rank: int | None, arguments: argparse.Namespace) -> None:
+    if rank is not None:
+        os.environ.update(RANK=str(rank), WORLD_SIZE=str(arguments.ranks), MASTER_ADDR="127.0.0.1",
+                          MASTER_PORT=str(arguments.port))
+    job = _Job(arguments)
+    rows = [job.measure(each) for each in arguments.schedules]
+    if job.rank == 0 and arguments.json:
+        for row in rows:
+            row["ratios"] = _ratios(row)
+        print(json.dumps({"rows": rows, "torch": job.torch.__version__}, indent=1), flush=True)
+    elif job.rank == 0:
+        print("\r" + _table(rows), end="", flush=True)
+    job.close()
+
+
+def main() -> int:
+    known = [*SCHEDULES, *OWN]
+    parser = argparse.ArgumentParser(prog="hetcomm.bench_pipeline",
+                                     description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--ranks", type=int, default=2, help="where no launcher says it (2)")
+    parser.add_argument("--schedules", default="1f1b", help=f"of {', '.join(known)} (1f1b)")
+    parser.add_argument("--stage-ms", type=float, default=20, help="computation of a rank (20)")
+    parser.add_argument("--micro-batches", default="16,64", help="few and many (16,64)")
+    parser.add_argument("--bytes", type=int, default=4096, help="of a boundary (4096)")
+    parser.add_argument("--in-flight", type=int, default=0, help="items of a boundary; 0: by the plan")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--compare", default="gloo,hetcomm",
+                        help="backends of torch's own pipelining; '': none (gloo,hetcomm)")
+    parser.add_argument("--defer-receives", action="store_true",
+                        help="torch posts receives right before they are needed, where it can")
+    parser.add_argument("--link-us", type=float, nargs=2, default=(0, 0), metavar=("BUSY", "LATENCY"),
+                        help="of a boundary, for the forecast and for h-1f1b")
+    parser.add_argument("--json", action="store_true", help="one document instead of a table")
+    arguments = parser.parse_args()
+    arguments.schedules = arguments.schedules.split(",")
+    wrong = [each for each in arguments.schedules if each not in known]
+    if wrong:
+        parser.error(f"there is no schedule {wrong[0]!r} here")
+    arguments.compare = [each for each in arguments.compare.split(",") if each]
+    arguments.micro_batches = [int(each) for each in arguments.micro_batches.split(",")]
+    if len(arguments.micro_batches) != 2 or arguments.micro_batches[0] >= arguments.micro_batches[1]:
+        parser.error("--micro-batches takes two numbers, the greater one last")
+    if "RANK" in os.environ:
+        _main(None, arguments)
+        return 0
+    arguments.port = _free_port()
+    context = multiprocessing.get_context("fork")
+    processes = [context.Process(target=_main, args=(rank, arguments)) for rank in range(arguments.ranks)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    return int(any(process.exitcode for process in processes))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
