@@ -39,11 +39,10 @@
  * the run ends on all ranks. The rank that failed gets the status of the failure. The others get
  * PEER_LOST if they saw a rank die, and else ABORTED. The text names the rank that failed, its step
  * and the reason. A rank that is in a callback notices when the callback has returned. If a rank
- * fails at the very end, another rank's run may already have returned OK; if it fails at once in the
- * next run, it may still end the last moment of this one. The pipeline has then ended: later runs
- * fail with the same status. To go on, destroy it and create another one, after a
- * loss of ranks in a rebuilt communicator. A run that fails does not affect the caller's
- * communicator.
+ * fails at the very end, another rank's run may already have returned OK; if it fails at once in
+ * the next run, it may still end the last moment of this one. The pipeline has then ended: later
+ * runs fail with the same status. To go on, destroy it and create another one, after a loss of
+ * ranks in a rebuilt communicator. A run that fails does not affect the caller's communicator.
  *
  * The conventions of hetcomm/hetcomm.h hold. The functions are those of libhetcomm_pipeline, whose
  * error text hetcomm_pipeline_last_error() gives. While the version is 0.x, a minor version may

@@ -99,6 +99,8 @@ class Job final : public EngineDriven, private DeviceUser {
   PairPaths& paths() HETCOMM_UNDER_BATON { return paths_; }
   JobMembers& members() HETCOMM_UNDER_BATON { return members_; }
   PeerEvents& events() HETCOMM_UNDER_BATON { return events_; }
+  // Returns whether the control thread has left messages for this thread. [any-thread]
+  bool mail_waits() const { return events_.mail_waits(); }
   MemoryExports& memories() HETCOMM_UNDER_BATON { return memories_; }
   OperationEnder& ender() HETCOMM_UNDER_BATON { return ender_; }
   TaskList& tasks() HETCOMM_UNDER_BATON { return tasks_; }

@@ -97,6 +97,7 @@ bool JobMembers::was_closed_by(uint64_t abort, const MessagingCommunicator* comm
 void JobMembers::close_aborted(JobMember& communicator, const Status& why, uint64_t number) {
   Channel& own = communicator.channel();
   own.aborted = why;
+  own.was_aborted.store(true, std::memory_order_relaxed);
   own.closed = true;
   if (const auto found = members_.find(own.id); found != members_.end()) {
     found->second.closed_by = number;

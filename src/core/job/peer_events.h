@@ -36,8 +36,8 @@ class PeerEvents final : public PairListener {
   // Returns whether the other ranks have declared this rank lost.
   bool was_declared_lost() const HETCOMM_UNDER_BATON { return declared_lost_; }
 
-  // Returns whether the control thread has left messages for this thread.
-  bool mail_waits() const HETCOMM_UNDER_BATON {
+  // Returns whether the control thread has left messages for this thread. [any-thread]
+  bool mail_waits() const {
     return services_.control != nullptr && services_.control->mailbox().waiting();
   }
   void read_mail() HETCOMM_UNDER_BATON;

@@ -13,6 +13,8 @@ Status Engine::start(const EngineOptions& options) {
 }
 
 void Engine::poke() {
+  // The background thread is told of all work, asleep or not.
+  if (threaded() && baton_.sleepers().sleeper() == Sleepers::Role::kBackground) return;
   if (!try_lock()) return;
   {
     const Held held(*this);

@@ -8,6 +8,7 @@
 // exhaust the numbers.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -28,6 +29,7 @@ struct Channel {
   MatchTable collective HETCOMM_GUARDED_BY_BATON;
   ReshardBoard plans HETCOMM_GUARDED_BY_BATON;
   Status aborted HETCOMM_GUARDED_BY_BATON;  // why the communicator was aborted; kOk if it was not
+  std::atomic<bool> was_aborted{false};     // [any-thread]
   // Why collective operations have failed; kOk if they have not. Everything else continues.
   Status collectives_failed HETCOMM_GUARDED_BY_BATON;
 };
