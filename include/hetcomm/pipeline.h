@@ -26,10 +26,10 @@
  * and the others learn them. A micro-batch moves as many bytes as its length needs.
  *
  * Sums. Gradients of weights that hetcomm_pipeline_set_gradients() names are added up over the
- * ranks that hold the same, layer by layer while later steps run (AutoHet, section 4). The trainer
- * may sum others itself in the callback |reduce_grad|. What a gradient counts, such as by samples
- * or tokens, is the trainer's to decide: it multiplies its loss. The weight of gradients in a plan
- * is for it.
+ * ranks that hold the same: those of each stage while later steps run (AutoHet, section 4). The
+ * trainer may sum others itself in the callback |reduce_grad|. What a gradient counts, such as by
+ * samples or tokens, is the trainer's to decide: it multiplies its loss. The weight of gradients in
+ * a plan is for it.
  *
  * Threads. hetcomm_pipeline_run() calls the callbacks in the calling thread, one at a time, in the
  * order of the schedule. Data moves while they run if the context has a progress thread
@@ -40,9 +40,10 @@
  * PEER_LOST if they saw a rank die, and else ABORTED. The text names the rank that failed, its step
  * and the reason. A rank that is in a callback notices when the callback has returned. If a rank
  * fails at the very end, another rank's run may already have returned OK; if it fails at once in
- * the next run, it may still end the last moment of this one. The pipeline has then ended: later
- * runs fail with the same status. To go on, destroy it and create another one, after a loss of
- * ranks in a rebuilt communicator. A run that fails does not affect the caller's communicator.
+ * the next run, it may still end the last moment of this one, or of the creation. The pipeline has
+ * then ended: later runs fail with the same status. To go on, destroy it and create another one,
+ * after a loss of ranks in a rebuilt communicator. A run that fails does not affect the caller's
+ * communicator.
  *
  * The conventions of hetcomm/hetcomm.h hold. The functions are those of libhetcomm_pipeline, whose
  * error text hetcomm_pipeline_last_error() gives. While the version is 0.x, a minor version may
@@ -83,7 +84,8 @@ enum {
 
 /* Flags of a run. */
 enum {
-  /* The run performs the forward steps of the schedule only, in the same order. */
+  /* The run performs the forward steps of the schedule only, in the same order, and gathers and
+   * drops weights around them. */
   HETCOMM_PIPELINE_EVALUATE = 1
 };
 
@@ -264,14 +266,17 @@ typedef struct hetcomm_pipeline_gradient {
 } hetcomm_pipeline_gradient_t;
 
 /* Names the gradients that runs add up from now on, instead of those named before. Collective: all
- * ranks call it, and those that hold an item all name its tensors. A |count| of 0 names none.
+ * ranks call it, and those that hold an item all name its tensors, also those of which they hold
+ * nothing. A |count| of 0 names none.
  *
  * In each run that is no evaluation, when a stage has performed its last step that changes
  * gradients and its callback |reduce_grad|, the buffers are read. At the end of the run each holds
  * the sum over all ranks that hold the same elements: of the terms of a stage, of the stages that
- * share the item, and of all pipelines. A rank with a stream in its options waits for it in
- * |reduce_grad|, which the schedule then has to have. A rank that holds an item in two stages adds
- * them first, and names their sum once.
+ * share the item, and of all pipelines. Nothing is added if the plan has no backward steps. Ranks
+ * that hold copies get sums that were formed in the same order, and with most networks the same
+ * bits. A rank with a stream in its options waits for it in |reduce_grad|, and its schedule has to
+ * have such steps. A rank that holds an item in two stages adds them first, and names their sum
+ * once.
  *   INVALID_ARGUMENT  A rank does not hold the item, a buffer is too short, or ranks disagree about
  *                     a tensor. The text names the rank, the item and the tensor.
  * |timeout_ns| and other errors are as for hetcomm_pipeline_set_schedule(). [serial] */
@@ -287,7 +292,7 @@ HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
 hetcomm_pipeline_cancel(hetcomm_pipeline_t* pipeline, const char* reason) HETCOMM_NOEXCEPT;
 
 /* Figures of this rank. Counts and times are sums over all runs, also over those that failed;
- * bytes, slots and chunks are fixed when the pipeline is created. */
+ * bytes, slots and chunks are those of the plan and the gradients that are in use. */
 typedef struct hetcomm_pipeline_facts_t {
   /* The caller sets it to sizeof(hetcomm_pipeline_facts_t). */
   size_t struct_size;

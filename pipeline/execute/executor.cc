@@ -82,6 +82,7 @@ Status Executor::prepare(hetcomm_communicator_t* communicator, std::string_view 
   auto loaded = LoadedPlan::load(plan, static_cast<uint32_t>(rank), static_cast<uint32_t>(size));
   if (!loaded.ok()) return loaded.status();
   loaded_ = std::move(loaded).value();
+  rank_ = static_cast<uint32_t>(rank);
   return loaded_->check_trainer(trainer_);
 }
 
@@ -128,7 +129,6 @@ Status Executor::check_process() const {
 Status Executor::set_schedule(std::string_view plan, uint64_t timeout_ns, const Status& known) {
   HETCOMM_RETURN_IF_ERROR(check_process());
   if (!ended_.ok()) return ended_;
-  const Countdown countdown(timeout_ns);
   std::unique_ptr<LoadedPlan> next;
   PlanHash hash{};
   const Status prepared = status_of([&]() -> Status {
@@ -139,13 +139,15 @@ Status Executor::set_schedule(std::string_view plan, uint64_t timeout_ns, const 
     next = std::move(loaded).value();
     hash = next->hash();
     HETCOMM_RETURN_IF_ERROR(next->check_like(*loaded_));
-    return next->check_trainer(trainer_);
+    HETCOMM_RETURN_IF_ERROR(next->check_trainer(trainer_));
+    return sums_ && !sums_->is_empty() ? next->check_sums(trainer_) : Status();
   });
   Agreement agreed = agree(communicator_.get(), prepared, hash, timeout_ns);
   if (agreed.status.ok()) {
     ++place_.generation;
     const Status opened = status_of([&] { return next->open_channels(place_); });
-    agreed = agree(communicator_.get(), opened, hash, countdown.left_ns());
+    // All ranks have called: what is left of the time limit does not count.
+    agreed = agree(communicator_.get(), opened, hash, HETCOMM_TIMEOUT_DEFAULT);
   }
   // A rank that has not heard of the others cannot know which plan they have.
   if (!agreed.all_know) return fail(agreed.status);
@@ -158,17 +160,17 @@ Status Executor::set_gradients(const hetcomm_pipeline_gradient_t* gradients, siz
                                uint64_t timeout_ns, const Status& known) {
   HETCOMM_RETURN_IF_ERROR(check_process());
   if (!ended_.ok()) return ended_;
-  const Countdown countdown(timeout_ns);
   std::unique_ptr<GradientSums> next;
   const Status prepared = status_of([&]() -> Status {
     HETCOMM_RETURN_IF_ERROR(known);
     next = std::make_unique<GradientSums>();
+    if (count > 0) HETCOMM_RETURN_IF_ERROR(loaded_->check_sums(trainer_));
     return next->give(gradients, count, loaded_->plan(), loaded_->program());
   });
   Agreement agreed = agree(communicator_.get(), prepared, loaded_->hash(), timeout_ns);
   if (agreed.status.ok()) {
-    const Status opened = status_of([&] { return next->open(place_, countdown.left_ns()); });
-    agreed = agree(communicator_.get(), opened, loaded_->hash(), countdown.left_ns());
+    const Status opened = status_of([&] { return next->open(place_, HETCOMM_TIMEOUT_DEFAULT); });
+    agreed = agree(communicator_.get(), opened, loaded_->hash(), HETCOMM_TIMEOUT_DEFAULT);
   }
   if (!agreed.all_know) return fail(agreed.status);
   HETCOMM_RETURN_IF_ERROR(agreed.status);
@@ -213,13 +215,12 @@ Status Executor::run(const RunWish& wish) {
   } else if (wish.timeout_ns < UINT64_MAX - run_began_ns_) {
     limits_.deadline_ns = run_began_ns_ + wish.timeout_ns;
   }
-  program_ = &loaded_->program(wish.terms.kind);
+  kind_ = wish.terms.kind;
+  program_ = &loaded_->program(kind_);
   at_ = 0;
-  record_.step = wish.terms.step;
-  record_.kind = wish.terms.kind;
-  record_.steps.clear();
+  is_recorded_ = false;
   const Status status = status_of([&] { return perform(wish); });
-  record_.total_ns = clock_ns() - run_began_ns_;
+  if (is_recorded_) record_.total_ns = clock_ns() - run_began_ns_;
   if (!status.ok()) return fail(status);
   ++facts_.runs;
   return {};
@@ -243,6 +244,10 @@ Status Executor::perform(const RunWish& wish) {
       return begun.annotate(fmt::format("posting receives from stage {}", each.maker()));
     }
   }
+  record_.step = wish.terms.step;
+  record_.kind = kind_;
+  record_.steps.clear();
+  is_recorded_ = true;
   while (at_ < program_->steps.size()) {
     const size_t count = program_->steps[at_].action.overlaps_next ? 2 : 1;
     HETCOMM_RETURN_IF_ERROR(perform_steps(at_, count));
@@ -397,7 +402,7 @@ void Executor::fill(const ProgramStep& step, Call& call) {
                  .stage = action.stage,
                  .micro_batch = action.micro_batch,
                  .slot = step.slot,
-                 .flags = flags_of(record_.kind),
+                 .flags = flags_of(kind_),
                  .step = limits_.step,
                  .length = length_of(action),
                  .inputs = call.inputs.data(),
@@ -453,7 +458,7 @@ Status Executor::end() {
       return sent.annotate(fmt::format("sending to stage {}", each.taker()));
     }
   }
-  if (sums_ && record_.kind == RunKind::kTrain) {
+  if (sums_ && kind_ == RunKind::kTrain && loaded_->trains()) {
     HETCOMM_RETURN_IF_ERROR(sums_->settle(limits_, [&] { return check_run(); }));
   }
   const Status met = meet_all();
@@ -515,7 +520,7 @@ Status Executor::fail(const Status& failure) {
 Status Executor::cancel(const char* reason) {
   HETCOMM_RETURN_IF_ERROR(check_process());
   const std::string text =
-      fmt::format("the pipeline was cancelled on rank {}: {}", program_->rank,
+      fmt::format("the pipeline was cancelled on rank {}: {}", rank_,
                   reason != nullptr ? printable_beginning(reason, 400) : "no reason given");
   {
     const std::lock_guard<std::mutex> lock(cancel_mutex_);

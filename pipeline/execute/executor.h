@@ -110,7 +110,10 @@ class Executor {
   ChannelPlace place_;
   std::unique_ptr<LoadedPlan> loaded_;
   std::unique_ptr<GradientSums> sums_;
-  const Program* program_ = nullptr;  // of the run
+  uint32_t rank_ = 0;
+  RunKind kind_ = RunKind::kTrain;    // of the run
+  const Program* program_ = nullptr;  // likewise
+  bool is_recorded_ = false;          // the run has come to its steps
   Terms terms_;
   Call calls_[2];
   char reason_[512] = {};

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "pipeline/execute/agreement.h"
 #include "pipeline/schedule/faults.h"
@@ -17,8 +18,6 @@ namespace hetcomm::pipeline {
 namespace {
 
 constexpr uint32_t kMaxChunks = 64;
-// A piece of at least so many bytes is added in its place. Smaller ones are packed together.
-constexpr uint64_t kLarge = uint64_t{256} << 10;
 constexpr uint64_t kSliceNs = 50'000'000;
 
 // Ranks with the same number hold an item by one layout.
@@ -54,6 +53,7 @@ void put(Words& words, const HeldGradient& gradient) {
   words.put(gradient.index);
   words.put(gradient.holder);
   words.put(static_cast<uint64_t>(gradient.type));
+  words.put(gradient.terms);
   words.put(gradient.shape.size());
   for (const uint64_t length : gradient.shape) words.put(length);
   words.put(gradient.parts.size());
@@ -73,6 +73,7 @@ HeldGradient take(Words& words) {
   gradient.index = static_cast<uint32_t>(words.get());
   gradient.holder = static_cast<uint32_t>(words.get());
   gradient.type = static_cast<int32_t>(words.get());
+  gradient.terms = static_cast<uint32_t>(words.get());
   gradient.shape.resize(words.get());
   for (uint64_t& length : gradient.shape) length = words.get();
   gradient.parts.resize(words.get());
@@ -97,6 +98,7 @@ Result<HeldGradient> read_layout(const hetcomm_layout_t* layout, uint32_t rank) 
   if (facts.divisor != 1) return invalid("layout: its sum is divided; gradients are added alone");
   const size_t dimensions = facts.dimensions;
   held.shape.assign(facts.shape, facts.shape + dimensions);
+  held.terms = facts.terms;
   size_t count = 0;
   HETCOMM_RETURN_IF_ERROR(
       of_call(hetcomm_layout_parts(layout, static_cast<int32_t>(rank), 0, nullptr, &count)));
@@ -118,6 +120,12 @@ Result<HeldGradient> read_layout(const hetcomm_layout_t* layout, uint32_t rank) 
       part.strides[d - 1] = is_dense ? stride : each.strides[d - 1];
       stride *= part.box.extent(d - 1);
     }
+    // Padding belongs to no rank.
+    for (size_t d = 0; d < dimensions; ++d) {
+      part.box.end[d] = std::min(part.box.end[d], held.shape[d]);
+      part.box.begin[d] = std::min(part.box.begin[d], part.box.end[d]);
+    }
+    if (part.box.is_empty()) held.parts.pop_back();
   }
   return held;
 }
@@ -136,6 +144,17 @@ uint64_t elements_needed(const HeldGradient& gradient) {
 }
 
 uint64_t element_bytes(int32_t type) { return size_of(static_cast<ElementType>(type)); }
+
+Status check_memory(const hetcomm_buffer_t& buffer) {
+  if (buffer.length == 0) return {};
+  if (buffer.memory == nullptr) {
+    return buffer.offset != 0 ? Status() : invalid("the buffer is at a null pointer");
+  }
+  uint64_t size = 0;
+  HETCOMM_RETURN_IF_ERROR(of_call(hetcomm_memory_size(buffer.memory, &size)));
+  if (buffer.offset <= size && buffer.length <= size - buffer.offset) return {};
+  return invalid(fmt::format("the buffer ends past its memory of {} bytes", size));
+}
 
 hetcomm_buffer_t part_of(const hetcomm_buffer_t& buffer, uint64_t offset, uint64_t length) {
   hetcomm_buffer_t part = buffer;
@@ -159,13 +178,11 @@ Status GradientSums::give(const hetcomm_pipeline_gradient_t* gradients, size_t c
       return invalid(fmt::format("gradients[{}]: {}", i, why));
     };
     if (each.layout == nullptr) return fail("layout is null");
-    if (each.type < HETCOMM_BOOL || each.type > HETCOMM_COMPLEX128)
-      return fail("there is no such type");
+    if (each.type <= HETCOMM_BOOL || each.type > HETCOMM_COMPLEX128) {
+      return fail("there is no such type of gradients");
+    }
     Result<HeldGradient> held = read_layout(each.layout, program.rank);
     if (!held.ok()) return held.status().annotate(fmt::format("gradients[{}]", i));
-    if (held->parts.empty()) {
-      return fail(fmt::format("rank {} holds nothing in its layout", program.rank));
-    }
     Given& own = given_.emplace_back();
     own.held = std::move(held).value();
     own.held.item = each.item;
@@ -191,6 +208,7 @@ Status GradientSums::give(const hetcomm_pipeline_gradient_t* gradients, size_t c
       return fail(fmt::format("the buffer has {} bytes, and the layout needs {}",
                               each.buffer.length, needed));
     }
+    HETCOMM_RETURN_IF_ERROR(check_memory(each.buffer).annotate(fmt::format("gradients[{}]", i)));
   }
   return {};
 }
@@ -286,14 +304,16 @@ Status GradientSums::split(const ChannelPlace& place) {
   }
   for (const std::vector<size_t>& round : rounds) {
     int32_t color = -1;
+    int32_t key = 0;  // its place in the set
     for (const size_t i : round) {
-      if (std::binary_search(plan_.sets[i].begin(), plan_.sets[i].end(), own)) {
-        color = static_cast<int32_t>(i);
-      }
+      const auto found = std::find(plan_.sets[i].begin(), plan_.sets[i].end(), own);
+      if (found == plan_.sets[i].end()) continue;
+      color = static_cast<int32_t>(i);
+      key = static_cast<int32_t>(found - plan_.sets[i].begin());
     }
     hetcomm_communicator_t* made = nullptr;
     HETCOMM_RETURN_IF_ERROR(
-        of_call(hetcomm_communicator_split(place.communicator, color, rank, &made)));
+        of_call(hetcomm_communicator_split(place.communicator, color, key, &made)));
     if (made == nullptr) continue;
     Set& set = sets_.emplace_back();
     set.communicator.reset(made);
@@ -304,12 +324,12 @@ Status GradientSums::split(const ChannelPlace& place) {
   return {};
 }
 
-// Whether the sum can be formed where it lies: one large piece without gaps, of which this rank
-// keeps the result.
+// Whether the sum can be formed where it lies: one large piece without gaps, which no other set of
+// this rank reads.
 bool GradientSums::is_dense(const SumBucket& bucket) const {
-  if (bucket.pieces.size() != 1 || !bucket.pieces.front().keeps_result) return false;
-  if (bucket.elements * element_bytes(bucket.type) < kLarge) return false;
   const SumPiece& piece = bucket.pieces.front();
+  if (bucket.pieces.size() != 1 || !piece.keeps_result || !piece.is_in_one_set) return false;
+  if (bucket.elements * element_bytes(bucket.type) < kLargePieceBytes) return false;
   uint64_t stride = 1;
   for (size_t d = piece.box.dimensions; d > 0; --d) {
     if (piece.box.extent(d - 1) > 1 && piece.strides[d - 1] != stride) return false;
@@ -339,6 +359,12 @@ Status GradientSums::start_ready(const RunLimits& limits) {
     }
   }
   return {};
+}
+
+// Ranks of a set have numbers of their own in texts of its communicator.
+std::string GradientSums::describe(const Bucket& bucket) const {
+  return fmt::format("adding the gradients of item {} over the ranks {}, which count from 0",
+                     bucket.plan->item, fmt::join(plan_.sets[bucket.plan->set], ", "));
 }
 
 Status GradientSums::start(Set& set, Bucket& bucket, const RunLimits& limits) {
@@ -416,8 +442,7 @@ Status GradientSums::settle(const RunLimits& limits, const std::function<Status(
   for (Bucket& bucket : buckets_) {
     if (bucket.request == nullptr) continue;
     HETCOMM_RETURN_IF_ERROR(
-        wait_checking(bucket.request, limits, check)
-            .annotate(fmt::format("adding the gradients of item {}", bucket.plan->item)));
+        wait_checking(bucket.request, limits, check).annotate(describe(bucket)));
     const std::byte* at = bucket.packed.data();
     for (const SumPiece& piece : bucket.plan->pieces) {
       if (bucket.packed.empty()) break;

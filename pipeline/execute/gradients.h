@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <string>
 #include <vector>
 
 #include <hetcomm/pipeline.h>
@@ -68,6 +69,7 @@ class GradientSums {
   Status start_ready(const RunLimits& limits);
   static Status wait_checking(hetcomm_request_t*& request, const RunLimits& limits,
                               const std::function<Status()>& check);
+  std::string describe(const Bucket& bucket) const;
   Status start(Set& set, Bucket& bucket, const RunLimits& limits);
   bool is_dense(const SumBucket& bucket) const;
   Status move_piece(const SumPiece& piece, std::byte* packed, bool to_packed) const;

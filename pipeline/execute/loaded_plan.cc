@@ -1,5 +1,6 @@
 #include "pipeline/execute/loaded_plan.h"
 
+#include <algorithm>
 #include <utility>
 
 #include <fmt/format.h>
@@ -45,6 +46,13 @@ Result<std::unique_ptr<LoadedPlan>> LoadedPlan::load(std::string_view json, uint
         program_of(loaded->plan_, views.value(), rank, kind);
   }
   loaded->hash_ = hash_of(loaded->plan_);
+  for (const PipelineView& view : views.value()) {
+    for (const std::vector<Action>& actions : view.schedule.actions) {
+      loaded->trains_ |= std::any_of(actions.begin(), actions.end(), [](const Action& each) {
+        return gives_weight_grad(each.kind);
+      });
+    }
+  }
   return loaded;
 }
 
@@ -77,6 +85,23 @@ Status LoadedPlan::check_stream(const Trainer& trainer) const {
   if (static_cast<uint32_t>(device) == wanted) return {};
   return invalid(fmt::format("stream: it belongs to device {}, and rank {} has device {}", device,
                              rank, wanted));
+}
+
+Status LoadedPlan::check_sums(const Trainer& trainer) const {
+  if (trainer.stream == nullptr) return {};
+  for (uint32_t chunk = 0; chunk < program().chunks.size(); ++chunk) {
+    const bool waits =
+        trainer.chunks[chunk].reduce_grad.function != nullptr &&
+        std::any_of(program().steps.begin(), program().steps.end(), [&](const ProgramStep& step) {
+          return step.chunk == chunk && step.action.kind == ActionKind::kReduceGradient;
+        });
+    if (waits) continue;
+    return invalid(
+        fmt::format("stage {} of rank {} works in a stream, and has no REDUCE_GRAD with "
+                    "a callback that waits for it",
+                    program().chunks[chunk].stage, program().rank));
+  }
+  return {};
 }
 
 Status LoadedPlan::check_like(const LoadedPlan& other) const {

@@ -29,6 +29,8 @@ class LoadedPlan {
   // Fails unless this plan has the same stages on the same ranks, and the same tensors between
   // them, as |other|.
   Status check_like(const LoadedPlan& other) const;
+  // Fails if sums could begin before the stream of |trainer| has made the gradients.
+  Status check_sums(const Trainer& trainer) const;
   // Makes buffers and reshard plans. All ranks of place.communicator do so in the same order.
   Status open_channels(const ChannelPlace& place);
 
@@ -41,6 +43,8 @@ class LoadedPlan {
   std::vector<Channel>& channels() { return channels_; }
   const std::vector<Channel>& channels() const { return channels_; }
   uint64_t buffer_bytes() const;
+  // Whether any pipeline has backward steps.
+  bool trains() const { return trains_; }
 
  private:
   LoadedPlan() = default;
@@ -48,6 +52,7 @@ class LoadedPlan {
 
   PipelinePlan plan_;
   PlanHash hash_{};
+  bool trains_ = false;
   std::array<Program, kRunKinds> programs_;
   std::vector<Channel> channels_;  // as Program::channels
 };

@@ -10,6 +10,7 @@
 #include <fmt/ranges.h>
 
 #include "pipeline/schedule/faults.h"
+#include "src/base/element_type.h"
 
 namespace hetcomm::pipeline {
 namespace {
@@ -40,6 +41,12 @@ class SharedTensor {
       return invalid(fmt::format("{}: rank {} has another shape or type of it than other ranks",
                                  name_of(gradient), rank));
     }
+    const uint32_t terms = terms_.emplace(gradient.holder, gradient.terms).first->second;
+    if (terms != gradient.terms) {
+      return invalid(
+          fmt::format("{}: rank {} has it in {} terms, and another rank of its stage in {}",
+                      name_of(gradient), rank, gradient.terms, terms));
+    }
     for (const GradientPart& part : gradient.parts) {
       for (size_t d = 0; d < cuts_.size(); ++d) {
         cuts_[d].insert({part.box.begin[d], part.box.end[d]});
@@ -57,14 +64,15 @@ class SharedTensor {
     size_t pieces = 1;
     for (const std::set<uint64_t>& each : cuts_) {
       cuts.emplace_back(each.begin(), each.end());
+      if (cuts.back().empty()) return {};  // nobody holds anything of it
       const size_t count = cuts.back().size() - 1;
       if (count == 0 || pieces > kMaxPieces / count) return too_many();
       pieces *= count;
     }
     std::vector<std::vector<Holding>> holdings(pieces);
-    for (const auto& [bounds, ranks] : boxes_) {
-      for_each_in(cuts, bounds, [&](size_t piece) {
-        holdings[piece].insert(holdings[piece].end(), ranks.begin(), ranks.end());
+    for (const auto& each : boxes_) {
+      for_each_in(cuts, each.first, [&](size_t piece) {
+        holdings[piece].insert(holdings[piece].end(), each.second.begin(), each.second.end());
       });
     }
     for (size_t piece = 0; piece < pieces; ++piece) {
@@ -136,27 +144,43 @@ class SharedTensor {
     std::sort(holdings.begin(), holdings.end());
     std::vector<std::vector<uint32_t>> copies;  // by term of each holder
     for (size_t i = 0; i < holdings.size(); ++i) {
-      const bool is_new = i == 0 || holdings[i].holder != holdings[i - 1].holder ||
-                          holdings[i].term != holdings[i - 1].term;
+      const Holding* const before = i == 0 ? nullptr : &holdings[i - 1];
+      const bool is_new = before == nullptr || holdings[i].holder != before->holder ||
+                          holdings[i].term != before->term;
       if (is_new) copies.emplace_back();
+      if (!is_new && holdings[i].copy == before->copy) {
+        return invalid(fmt::format("{}: ranks {} and {} both hold copy {} of some of its elements",
+                                   name_of(first_), before->rank, holdings[i].rank,
+                                   holdings[i].copy));
+      }
       copies.back().push_back(holdings[i].rank);
+    }
+    size_t terms = 0;
+    for (const auto& [holder, count] : terms_) terms += count;
+    if (copies.size() != terms) {
+      return invalid(fmt::format("{}: some of its elements are there in {} terms, and others in {}",
+                                 name_of(first_), copies.size(), terms));
     }
     size_t count = 0;
     for (const auto& each : copies) count = std::max(count, each.size());
     std::vector<std::vector<uint32_t>> sets(count);
     for (size_t c = 0; c < count; ++c) {
-      for (const auto& each : copies) sets[c].push_back(each[c % each.size()]);
-      std::sort(sets[c].begin(), sets[c].end());
-      const auto twice = std::adjacent_find(sets[c].begin(), sets[c].end());
-      if (twice == sets[c].end()) continue;
-      return invalid(fmt::format("{}: rank {} holds several terms of it; it has to add them itself",
-                                 name_of(first_), *twice));
+      std::set<uint32_t> seen;
+      for (const auto& each : copies) {
+        const uint32_t rank = each[c % each.size()];
+        sets[c].push_back(rank);
+        if (seen.insert(rank).second) continue;
+        return invalid(
+            fmt::format("{}: rank {} holds several terms of it; it has to add them itself",
+                        name_of(first_), rank));
+      }
     }
     return sets;
   }
 
   const HeldGradient& first_;
   std::vector<std::set<uint64_t>> cuts_;  // by dimension
+  std::map<uint32_t, uint32_t> terms_;    // by holder
   std::map<Bounds, std::vector<Holding>> boxes_;
 };
 
@@ -220,33 +244,46 @@ Result<SumPlan> plan_sums(const std::vector<std::vector<HeldGradient>>& held, ui
   }
   HETCOMM_RETURN_IF_ERROR(check_whole(held));
   std::set<std::vector<uint32_t>> all_sets;
-  // By item, the last one first, then set and type: so they are in the same order on all ranks.
-  using Place = std::tuple<int64_t, std::vector<uint32_t>, int32_t>;
+  // By item, the last one first, then set, type and large piece: so they are in the same order on
+  // all ranks. Small pieces have the number 0.
+  using Place = std::tuple<int64_t, std::vector<uint32_t>, int32_t, uint64_t>;
   std::map<Place, SumBucket> buckets;
   for (const auto& [tensor, shared] : tensors) {
     const auto mine = own.find(tensor);
-    HETCOMM_RETURN_IF_ERROR(shared.for_each_piece([&](const reshard::Box& box,
-                                                      const std::vector<std::vector<uint32_t>>&
-                                                          sets) -> Status {
+    uint64_t number = uint64_t{tensor.second} << 32;
+    const auto use = [&](const reshard::Box& box,
+                         const std::vector<std::vector<uint32_t>>& sets) -> Status {
+      ++number;
+      const auto has_rank = [&](const std::vector<uint32_t>& ranks) {
+        return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
+      };
+      const bool is_in_one_set = std::count_if(sets.begin(), sets.end(), has_rank) == 1;
       bool is_first = true;
       for (const std::vector<uint32_t>& ranks : sets) {
-        const bool is_in = std::binary_search(ranks.begin(), ranks.end(), rank);
+        const bool is_in = has_rank(ranks);
         const bool keeps = std::exchange(is_first, is_first && !is_in);
         if (ranks.size() == 1) continue;  // the sum is there
         all_sets.insert(ranks);
         if (!is_in) continue;
         const HeldGradient& gradient = held[rank][mine->second];
-        SumPiece piece{.gradient = mine->second, .box = box, .keeps_result = keeps};
+        SumPiece piece{.gradient = mine->second,
+                       .box = box,
+                       .keeps_result = keeps,
+                       .is_in_one_set = is_in_one_set};
         // It is in the set because it holds the piece.
         static_cast<void>(find_place(gradient, box, piece));
-        SumBucket& bucket = buckets[{-static_cast<int64_t>(gradient.item), ranks, gradient.type}];
+        const bool is_large =
+            box.elements() * size_of(static_cast<ElementType>(gradient.type)) >= kLargePieceBytes;
+        SumBucket& bucket = buckets[{-static_cast<int64_t>(gradient.item), ranks, gradient.type,
+                                     is_large ? number : 0}];
         bucket.item = gradient.item;
         bucket.type = gradient.type;
         bucket.elements += box.elements();
         bucket.pieces.push_back(piece);
       }
       return {};
-    }));
+    };
+    HETCOMM_RETURN_IF_ERROR(shared.for_each_piece(use));
   }
   SumPlan plan;
   plan.sets.assign(all_sets.begin(), all_sets.end());

@@ -32,8 +32,9 @@ struct HeldGradient {
   uint32_t index = 0;   // among the tensors of the item
   uint32_t holder = 0;  // numbers the stages of all pipelines: ranks with the same hold one layout
   int32_t type = 0;
+  uint32_t terms = 1;  // of the layout
   std::vector<uint64_t> shape;
-  std::vector<GradientPart> parts;
+  std::vector<GradientPart> parts;  // none: the rank holds nothing of it
 };
 
 struct SumPiece {
@@ -42,9 +43,13 @@ struct SumPiece {
   uint64_t offset = 0;  // of its first element in this rank's memory, in elements
   reshard::Numbers strides;
   bool keeps_result = true;
+  bool is_in_one_set = true;  // otherwise other sets need the rank's own values, too
 };
 
-// What a set of ranks adds up at a time: pieces of one item and type.
+// A piece of at least so many bytes has a bucket of its own.
+inline constexpr uint64_t kLargePieceBytes = uint64_t{256} << 10;
+
+// What a set of ranks adds up at a time: the small pieces of one item and type, or a large one.
 struct SumBucket {
   size_t set = 0;  // in SumPlan::sets
   uint32_t item = 0;
@@ -54,15 +59,17 @@ struct SumBucket {
 };
 
 struct SumPlan {
-  std::vector<std::vector<uint32_t>> sets;  // of all ranks; each has several, ascending; sorted
+  // Of all ranks, sorted. Each has several ranks, in the order in which stages and terms are
+  // numbered: copies are added in the same order by each of their sets.
+  std::vector<std::vector<uint32_t>> sets;
   // Of this rank. Those of one set are in the same order on all of its ranks: the last items come
   // first, as backward steps make their gradients.
   std::vector<SumBucket> buckets;
 };
 
 // Plans the sums of |rank|. |held| has what each rank holds. Fails with kInvalidArgument, and a text
-// that names the rank, the item and the tensor, if ranks disagree about a tensor, if a rank of a
-// layout does not hold its part, or if one holds several terms; and with kOutOfRange if a tensor is
+// that names the rank, the item and the tensor, if ranks disagree about a tensor or its layout,
+// if a rank of a layout does not hold its part, or if one holds several terms; and with kOutOfRange if a tensor is
 // cut into more than 2^20 pieces.
 Result<SumPlan> plan_sums(const std::vector<std::vector<HeldGradient>>& held, uint32_t rank);
 

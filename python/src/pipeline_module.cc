@@ -147,6 +147,7 @@ class Pipeline {
     }
     if (status == HETCOMM_OK) return;
     if (raised_.is_valid()) raise(std::exchange(raised_, nb::object()));
+    if (PyErr_CheckSignals() != 0) throw nb::python_error();  // Ctrl-C while the run waited
     fail(status, hetcomm_pipeline_last_error());
   }
 

@@ -233,6 +233,7 @@ TEST_F(BadPipeline, ForkedChildMayNotUseThePipeline) {
     const bool refused = hetcomm_pipeline_run(own, nullptr) == HETCOMM_FORKED &&
                          hetcomm_pipeline_cancel(own, "child") == HETCOMM_FORKED &&
                          hetcomm_pipeline_set_schedule(own, kPlan, 0) == HETCOMM_FORKED &&
+                         hetcomm_pipeline_set_gradients(own, nullptr, 0, 0) == HETCOMM_FORKED &&
                          hetcomm_pipeline_destroy(own) == HETCOMM_FORKED && calls_ == 0;
     _exit(refused ? 0 : 1);
   }

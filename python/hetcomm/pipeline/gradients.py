@@ -4,7 +4,7 @@ degrees of a stage, in several pipelines, and where stages share an item, such a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -103,25 +103,39 @@ class Sums:
             if made is not None:
                 self._own[round_[color]] = made
 
+    def communicators(self) -> list[Communicator]:
+        return list(self._own.values())
+
     def add(self, grads: Mapping[int, Sequence[torch.Tensor]], timeout: float | None) -> None:
         """Sums ``grads``, those of each item of this rank, in place."""
+        self._over_ranks(grads, lambda own, flat: own.allreduce(flat, flat, "sum", timeout=timeout))
+
+    def broadcast(self, tensors: Mapping[int, Sequence[torch.Tensor]], timeout: float | None) -> None:
+        """Gives ``tensors`` the values of the first rank that holds them."""
+        self._over_ranks(tensors, lambda own, flat: own.broadcast(flat, 0, timeout=timeout))
+
+    def _over_ranks(
+        self,
+        tensors: Mapping[int, Sequence[torch.Tensor]],
+        start: Callable[[Communicator, torch.Tensor], Any],
+    ) -> None:
         by_ranks: dict[tuple[int, ...], list[torch.Tensor]] = {}
-        for item in sorted(grads):
+        for item in sorted(tensors):
             ranks = self._who.ranks_of(item)
             if len(ranks) > 1:
-                by_ranks.setdefault(ranks, []).extend(grads[item])
+                by_ranks.setdefault(ranks, []).extend(tensors[item])
         started = []
         for ranks in sorted(by_ranks):
             for same in _by_type(by_ranks[ranks]):
-                flat = torch.cat([each.reshape(-1) for each in same]).to("cpu").contiguous()
-                request = self._own[ranks].allreduce(flat, flat, "sum", timeout=timeout)
-                started.append((request, flat, same))
-        for request, flat, same in started:
-            request.wait()
-            begin = 0
-            for each in same:
-                each.copy_(flat[begin : begin + each.numel()].view(each.shape))
-                begin += each.numel()
+                flat = torch.cat([each.detach().reshape(-1) for each in same]).to("cpu").contiguous()
+                started.append((start(self._own[ranks], flat), flat, same))
+        with torch.no_grad():
+            for request, flat, same in started:
+                request.wait()
+                begin = 0
+                for each in same:
+                    each.copy_(flat[begin : begin + each.numel()].view(each.shape))
+                    begin += each.numel()
 
     def close(self) -> None:
         for each in self._own.values():

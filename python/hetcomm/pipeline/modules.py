@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import math
+import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Union
@@ -35,8 +36,9 @@ class Pipeline:
     ``modules`` has the module of each stage of this rank, or one module alone. Instead of a module
     a stage may be {name: module} with the items of the stage in their order, each by its name in
     the whole model; then :meth:`state_dict` has those names, and gradients of items that several
-    stages or pipelines hold are added up. ``shared`` has the modules of shared items that this rank
-    holds beside those of its stages, by item.
+    stages or pipelines hold are added up. ``shared`` has the shared items that this rank holds
+    beside those of its stages: {item: (name in the whole model, module)}. A weight that the module of
+    another item has, too, such as a head's that is tied, is added up with the shared item.
 
     The first stage's module gets the arguments of a micro-batch, each later one the tensors that
     the plan's boundaries bring, in the plan's order. It returns a tensor, or as many as leave the
@@ -50,7 +52,13 @@ class Pipeline:
     by the ``weights`` of the step if the plan says "tokens". At the end of a step they are added up
     over the ranks that hold the same, in a fixed order. So a stage needs no DistributedDataParallel,
     and one that is wrapped in it is used without. FSDP2 inside a stage sums the gradients itself,
-    and averages them unless its divide factor is set to 1 (``set_gradient_divide_factor``).
+    and averages them unless its divide factor is set to 1 (``set_gradient_divide_factor``). With
+    ``broadcast`` the parameters of ranks that hold the same become those of the first one, but for
+    those of FSDP2.
+
+    A schedule that splits backward steps goes over some nodes twice. Hooks on activations are then
+    called twice for gradients of parameters, and hooks on parameters that a stage uses in several
+    places are not called.
     """
 
     def __init__(
@@ -60,7 +68,8 @@ class Pipeline:
         modules: Sequence[StageModule] | StageModule,
         *,
         loss: Callable[..., torch.Tensor] | None = None,
-        shared: Mapping[int, nn.Module] | None = None,
+        shared: Mapping[int, tuple[str, nn.Module]] | None = None,
+        broadcast: bool = True,
         timeout: float | None = None,
     ) -> None:
         if not isinstance(communicator, _core.Communicator):
@@ -79,6 +88,24 @@ class Pipeline:
         own = [_callbacks(weakref.ref(self), each) for each in self._chunks]
         self._core = Runner(self._own, plan, own, wrap=_tensor_of, timeout=timeout)
         opened(communicator, self)
+        if broadcast:
+            self._told_to_all(self._broadcast)
+
+    # Gives all ranks the parameters and buffers of the first one that holds the same.
+    def _broadcast(self) -> float:
+        tensors: dict[int, list[torch.Tensor]] = {}
+        for item, alike in self._alike_by_item():
+            if len(self._who.ranks_of(item)) == 1 and all(len(each) == 1 for each in alike):
+                continue
+            for same in alike:
+                tensors.setdefault(item, []).append(_local(same[0].detach()))
+        self._sums.broadcast(tensors, self._timeout)
+        with torch.no_grad():
+            for _, alike in self._alike_by_item():
+                for first, *others in alike:
+                    for other in others:
+                        other.copy_(first)
+        return 0.0
 
     # Calls check() on all ranks. If it raises on one rank, all of them raise.
     def _agree(self, communicator: _core.Communicator, check: Callable[[], None]) -> None:
@@ -102,6 +129,12 @@ class Pipeline:
             for module, stage in zip(given, stages)
         ]
         self._who = Holders(self._plan, self._rank)
+        wanted = _shared_items(self._plan, number, stages)
+        if wanted != set(self._shared):
+            raise ValueError(
+                f"rank {self._rank} holds the shared items {sorted(wanted)} beside its stages, and `shared` "
+                f"has {sorted(self._shared)}"
+            )
         for chunk in self._chunks:
             chunk.check_holders(self._who)
         self._set_actions(self._plan)
@@ -124,19 +157,22 @@ class Pipeline:
         ``inputs`` are needed on ranks of the first stage, and ``targets``, one tensor or a tuple,
         on those of the last one. They are tensors with this rank's rows of all micro-batches, or
         lists with a value for each micro-batch. ``weights`` are the numbers of tokens of this
-        rank's part of each micro-batch; ranks of the last stage have them if the plan says so. ``lengths`` are those of the
-        micro-batches, where the plan has any. ``number`` is that of the step, alike on all ranks.
-        ``scale`` multiplies the gradients, as a gradient scaler wants it. An exception of a module
-        is raised on its rank; the other ranks raise :class:`hetcomm.Error` with its text."""
+        rank's part of each micro-batch; ranks of the last stage have them if the plan says so.
+        ``lengths`` are those of the micro-batches, where the plan has any. ``number`` is that of
+        the step, alike on all ranks. ``scale`` multiplies the gradients, as a gradient scaler wants
+        it. An exception of a module is raised on its rank; the other ranks raise
+        :class:`hetcomm.Error` with its text. Arguments that are refused, with ValueError or
+        INVALID_ARGUMENT, begin no step: the other ranks wait until this one calls again."""
+        self._begin(inputs, targets, weights, scale)
+        left = _Countdown(self._timeout if timeout is None else timeout)
         before = [(each, each.grad) for each in self.parameters() if each.grad is not None]
         for parameter, _ in before:
             parameter.grad = None
-        self._begin(inputs, targets, weights, scale)
         for chunk in self._chunks:
             chunk.begin(self._pipeline["micro_batches"])
         try:
             self._core.run(number, timeout, False, None if lengths is None else list(lengths))
-            total = self._finish()
+            total = self._told_to_all(lambda: self._finish(left))
         finally:
             self._run = _Run()
             for chunk in self._chunks:
@@ -157,9 +193,10 @@ class Pipeline:
         """Performs the forward steps without gradients, and returns the mean loss, on all ranks.
         Modules are in whatever mode they are: call ``eval()`` before."""
         self._begin(inputs, targets, weights)
+        left = _Countdown(self._timeout if timeout is None else timeout)
         try:
             self._core.run(number, timeout, True, None if lengths is None else list(lengths))
-            return self._mean_loss()[0]
+            return self._told_to_all(lambda: self._mean_loss(left)[0])
         finally:
             self._run = _Run()
 
@@ -206,11 +243,11 @@ class Pipeline:
                     if parameter not in seen:
                         seen.add(parameter)
                         yield _joined(name, inner), parameter
-        for item, module in self._shared.items():
+        for name, module in self._shared.values():
             for inner, parameter in module.named_parameters():
                 if parameter not in seen:
                     seen.add(parameter)
-                    yield _joined(f"shared.{item}", inner), parameter
+                    yield _joined(name, inner), parameter
 
     def parameters(self) -> Iterator[nn.Parameter]:
         for _, parameter in self.named_parameters():
@@ -227,28 +264,31 @@ class Pipeline:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Loads this rank's part of ``state``, which may be that of the whole model."""
-        for chunk in self._chunks:
-            for name, module in chunk.items.items():
-                keys = {inner: _joined(name, inner) for inner in module.state_dict()}
-                missing = [key for key in keys.values() if key not in state]
-                if missing:
-                    raise KeyError(f"the state has no {missing[0]!r}")
-                module.load_state_dict({inner: state[key] for inner, key in keys.items()})
+        own = [each for chunk in self._chunks for each in chunk.items.items()]
+        for name, module in [*own, *self._shared.values()]:
+            keys = {inner: _joined(name, inner) for inner in module.state_dict()}
+            missing = [key for key in keys.values() if key not in state]
+            if missing:
+                raise KeyError(f"the state has no {missing[0]!r}")
+            module.load_state_dict({inner: state[key] for inner, key in keys.items()})
 
     def grad_norm(self, norm_type: float = 2.0, timeout: float | None = None) -> tuple[float, bool]:
         """Returns the norm of the whole model's gradients, and whether one of them is infinite or
         no number. Collective. A parameter that ranks of a tensor degree hold alike counts once; one
         that they share has ``tensor_model_parallel = True``, or is a DTensor."""
         highest = math.isinf(norm_type)
-        own = torch.zeros(1, dtype=torch.float64)
-        wrong = torch.zeros(1, dtype=torch.float64)
+        own = torch.zeros(1, dtype=torch.float64, device="cpu")
+        wrong = torch.zeros(1, dtype=torch.float64, device="cpu")
         for parameter in self.parameters():
             if parameter.grad is not None:
                 wrong += float(not bool(torch.isfinite(_local(parameter.grad)).all()))
         for grad in self._counted():
-            grad = grad.detach().to(torch.float64)
-            part = grad.abs().max() if highest else grad.abs().pow(norm_type).sum()
-            own = torch.maximum(own, part.cpu()) if highest else own + part.cpu()
+            if grad.numel() == 0:
+                continue
+            # Not all devices have float64.
+            wide = torch.float64 if grad.dtype == torch.float64 else torch.float32
+            part = torch.linalg.vector_norm(grad.detach(), norm_type, dtype=wide).item()
+            own[0] = max(float(own[0]), part) if highest else float(own[0]) + part**norm_type
         own = self._total(own, "max" if highest else "sum", timeout)
         wrong = self._total(wrong, "sum", timeout)
         norm = float(own) if highest else float(own) ** (1 / norm_type)
@@ -349,8 +389,10 @@ class Pipeline:
             if recomputes:
                 saved.keep_random_state(chunk.device)
             outputs = self._call(chunk, action, saved)
-        for output, buffer in zip(outputs, action.outputs):
-            buffer.copy_(output)
+        # Buffers have no history: they are used again and again.
+        with torch.no_grad():
+            for output, buffer in zip(outputs, action.outputs):
+                buffer.copy_(output)
         if saves:
             chunk.saved[action.micro_batch] = saved
 
@@ -367,10 +409,11 @@ class Pipeline:
         arguments = []
         for tensor, has_grad in zip(action.inputs, chunk.input_has_grad):
             # A leaf of its own for each micro-batch; the buffer is used by several.
-            argument = tensor.detach() if chunk.device.type == "cpu" else tensor.to(chunk.device)
+            argument = tensor.detach().to(chunk.device)
             if has_grad and torch.is_grad_enabled():
                 argument.requires_grad_()
             arguments.append(argument)
+        saved.has_graph = torch.is_grad_enabled()
         saved.leaves = [each for each, has_grad in zip(arguments, chunk.input_has_grad) if has_grad]
         if chunk.is_first:
             arguments = [*run.inputs[action.micro_batch], *arguments]
@@ -406,23 +449,27 @@ class Pipeline:
     ) -> None:
         run = self._run
         if run.keeps_outputs:
-            run.outputs[action.micro_batch] = result
+            run.outputs[action.micro_batch] = _cloned(result)
             return
         loss = result if self._loss is None else self._loss(result, *targets)
         if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
             raise ValueError("the loss of a micro-batch has to be a tensor of one element")
         factor = chunk.share if run.weights is None else run.weights[action.micro_batch]
-        if not again:
-            run.losses.append((action.micro_batch, loss.detach(), factor))
-        saved.roots = [_root(loss)] if loss.requires_grad else [None]
+        # A micro-batch that counts nothing may have a loss that is no number.
+        if not again and factor != 0:
+            run.losses.append((action.micro_batch, loss.detach().clone(), factor))
+        saved.roots = [_root(loss) if loss.requires_grad and factor != 0 else None]
         saved.root_grads = [torch.full_like(loss.detach(), factor * run.scale)]
 
     # The gradients with which the backward step of a micro-batch begins.
     def _begins(self, chunk: _Chunk, action: Any) -> tuple[list[Any], list[torch.Tensor]]:
         saved = chunk.saved[action.micro_batch]
+        if not saved.has_graph:  # the plan says so, and the schedule has no step for it
+            self._recompute(chunk, action)
         grads = saved.root_grads
         if not chunk.is_last:
-            grads = [each.to(chunk.device) for each in action.output_grads]
+            # Autograd may keep what it is given as the gradient of a parameter.
+            grads = [each.to(chunk.device, copy=True) for each in action.output_grads]
         pairs = [(root, grad) for root, grad in zip(saved.roots, grads) if root is not None]
         return [root for root, _ in pairs], [grad for _, grad in pairs]
 
@@ -446,21 +493,31 @@ class Pipeline:
         assert split is not None
         split.weight_grads()
 
+    # Returns what call() returns. If it raises, the other ranks are told, whose calls end.
+    def _told_to_all(self, call: Callable[[], float]) -> float:
+        try:
+            return call()
+        except BaseException as error:
+            reason = f"rank {self._rank}: {type(error).__name__}: {error}"
+            for each in (self._own, *self._sums.communicators()):
+                with contextlib.suppress(Exception):
+                    each.abort(reason[:400])
+            raise
+
     # Adds up gradients and losses. Returns the mean loss.
-    def _finish(self) -> float:
-        self._sum_gradients()
-        loss, weight = self._mean_loss()
+    def _finish(self, left: _Countdown) -> float:
+        self._sum_gradients(left)
+        loss, weight = self._mean_loss(left)
         if self._run.is_weighted and weight > 0:
             for parameter in self.parameters():
                 if parameter.grad is not None:
                     parameter.grad.div_(weight)
         return loss
 
-    def _sum_gradients(self) -> None:
+    def _sum_gradients(self, left: _Countdown) -> None:
         grads: dict[int, list[torch.Tensor]] = {}
         copies: list[list[nn.Parameter]] = []
-        for item, modules in self._modules_by_item().items():
-            alike = [list(dict.fromkeys(each)) for each in zip(*(m.parameters() for m in modules))]
+        for item, alike in self._alike_by_item():
             if len(self._who.ranks_of(item)) == 1 and all(len(each) == 1 for each in alike):
                 continue
             for same in alike:
@@ -474,32 +531,48 @@ class Pipeline:
                         first.grad += other.grad
                 grads.setdefault(item, []).append(_local(first.grad))
                 copies.append(same)
-        self._sums.add(grads, self._timeout)
+        self._sums.add(grads, left())
         for first, *others in copies:
             for other in others:
                 other.grad = first.grad.clone()  # type: ignore[union-attr]
 
-    # The modules that hold each item here. FSDP2 has summed the gradients of its own.
-    def _modules_by_item(self, with_fsdp: bool = False) -> dict[int, list[nn.Module]]:
+    # Yields, for each item, the parameters of which this rank has copies, without those that FSDP2
+    # adds up, and those of earlier items.
+    def _alike_by_item(self) -> Iterator[tuple[int, list[list[nn.Parameter]]]]:
+        seen = self._fsdp_parameters()
+        for item, modules in self._modules_by_item().items():
+            alike = []
+            for each in zip(*(module.parameters() for module in modules)):
+                same = [one for one in dict.fromkeys(each) if one not in seen]
+                seen.update(same)
+                if same:
+                    alike.append(same)
+            yield item, alike
+
+    def _fsdp_parameters(self) -> set[nn.Parameter]:
+        return {each for chunk in self._chunks for each in chunk.fsdp_parameters}
+
+    # The modules that hold each item here, those that stages share first.
+    def _modules_by_item(self) -> dict[int, list[nn.Module]]:
         found: dict[int, list[nn.Module]] = {}
         for chunk in self._chunks:
-            if chunk.has_fsdp and not with_fsdp:
-                continue
             for item, module in chunk.by_item.items():
                 found.setdefault(item, []).append(module)
-        for item, module in self._shared.items():
+        for item, (_, module) in self._shared.items():
             found.setdefault(item, []).append(module)
-        return dict(sorted(found.items()))
+        shared = {each["item"] for each in self._plan.document.get("shared", [])}
+        return dict(sorted(found.items(), key=lambda each: (each[0] not in shared, each[0])))
 
     # Returns the mean loss over all ranks, and the sum of the weights.
-    def _mean_loss(self) -> tuple[float, float]:
+    def _mean_loss(self, left: _Countdown) -> tuple[float, float]:
         run = self._run
-        own = torch.zeros(2, dtype=torch.float64)
+        own = torch.zeros(2, dtype=torch.float64, device="cpu")
         counts = any(each.is_last and each.counts for each in self._chunks)
         if counts:
             for _, loss, factor in sorted(run.losses, key=lambda each: each[0]):
-                own += torch.tensor([loss.item() * factor, factor], dtype=torch.float64)
-        own = self._total(own, "sum", self._timeout)
+                own[0] += loss.item() * factor
+                own[1] += factor
+        own = self._total(own, "sum", left())
         total, weight = float(own[0]), float(own[1])
         return (total / weight if run.is_weighted and weight > 0 else total), weight
 
@@ -510,22 +583,16 @@ class Pipeline:
 
     # The gradients that count for the norm on this rank: each of the model's counts on one rank.
     def _counted(self) -> Iterator[torch.Tensor]:
-        seen = set()
-        for item, modules in self._modules_by_item(with_fsdp=True).items():
-            for module in modules:
-                for parameter in module.parameters():
-                    if parameter.grad is None or parameter in seen:
-                        continue
-                    seen.add(parameter)
-                    is_parted = _is_parted(parameter)
-                    if module in self._fsdp_modules or self._rank == self._who.first_of(
-                        item, is_parted
-                    ):
-                        yield _local(parameter.grad)
-
-    @property
-    def _fsdp_modules(self) -> set[nn.Module]:
-        return {each for chunk in self._chunks if chunk.has_fsdp for each in chunk.by_item.values()}
+        for each in self._fsdp_parameters():
+            if each.grad is not None and _is_first_replica(each):
+                yield _local(each.grad)
+        for item, alike in self._alike_by_item():
+            for same in alike:
+                first = same[0]
+                if first.grad is None:
+                    continue
+                if self._rank == self._who.first_of(item, _is_parted(first)):
+                    yield _local(first.grad)
 
 
 def _callbacks(
@@ -569,6 +636,7 @@ class _Saved:
     """What the backward step of a micro-batch needs."""
 
     def __init__(self) -> None:
+        self.has_graph = False
         self.leaves: list[torch.Tensor] = []
         self.roots: list[Any] = []
         self.root_grads: list[torch.Tensor] = []
@@ -639,7 +707,15 @@ class _Chunk:
             if hasattr(each, "set_requires_gradient_sync")
         ]
         self.has_fsdp = bool(self._fsdp)
+        self.fsdp_parameters = {
+            each for module in self._fsdp for each in module.parameters() if hasattr(each, "placements")
+        }
         self._stage_ranks = set(own["ranks"])
+        self._always_recomputes = own.get("recompute", False)
+        if degrees["expert"] > 1:
+            raise ValueError(f"stage {stage} has an expert degree: experts are not added up here")
+        if own.get("zero", 0) > 0 and not self.has_fsdp:
+            raise ValueError(f"stage {stage} has ZeRO {own['zero']}: use FSDP2, or another optimizer")
         self._left = 0
 
     def _find_tensors(self, pipeline: Mapping[str, Any]) -> None:
@@ -663,14 +739,16 @@ class _Chunk:
                     f"stage {self.stage}: others hold some of its items: give {{name: module}}, with a "
                     "module for each item"
                 )
-            if self.has_fsdp and not set(who.ranks_of(item)) <= self._stage_ranks:
+            module = self.by_item.get(item, next(iter(self.items.values())))
+            is_fsdp = any(each in self.fsdp_parameters for each in module.parameters())
+            if is_fsdp and not set(who.ranks_of(item)) <= self._stage_ranks:
                 raise ValueError(f"stage {self.stage} has FSDP2, and other stages hold its item {item}")
 
     def set_actions(self, cells: Sequence[str]) -> None:
         """Looks up what kinds of steps the schedule has for this stage."""
         steps = [part for cell in cells for part in _parts_of(cell)]
         own = {kind for stage, kind in steps if stage == self.stage}
-        self.recomputes = "R" in own
+        self.recomputes = "R" in own or self._always_recomputes
         if self.has_fsdp and "W" in own:
             raise ValueError(
                 f"stage {self.stage}: FSDP2 needs whole backward steps, and the schedule splits them"
@@ -710,6 +788,43 @@ class _Chunk:
                     f"stage {self.stage} returned a {_described(output)} for '{name}', which is a "
                     f"{_described(buffer)} in the plan"
                 )
+
+
+class _Countdown:
+    """What is left of a time limit in seconds; None: that of the library, for each call."""
+
+    def __init__(self, timeout: float | None) -> None:
+        self._end = None if timeout is None else time.monotonic() + timeout
+
+    def __call__(self) -> float | None:
+        return None if self._end is None else max(self._end - time.monotonic(), 0.001)
+
+
+def _shared_items(plan: Plan, pipeline: int, stages: Sequence[int]) -> set[int]:
+    """Returns the shared items that stages hold which do not have them among their own."""
+    found = set()
+    for each in plan.document.get("shared", []):
+        for holder in each["holders"]:
+            if holder.get("pipeline", 0) == pipeline and holder["stage"] in stages:
+                own = plan.document["pipelines"][pipeline]["stages"][holder["stage"]]["items"]
+                if each["item"] not in range(*own):
+                    found.add(each["item"])
+    return found
+
+
+def _cloned(result: Any) -> Any:
+    if isinstance(result, torch.Tensor):
+        return result.detach().clone()
+    if isinstance(result, (tuple, list)):
+        return type(result)(_cloned(each) for each in result)
+    return result
+
+
+def _is_first_replica(parameter: nn.Parameter) -> bool:
+    """Whether this rank's shard of a DTensor counts, among its replicas."""
+    place = parameter.device_mesh.get_coordinate()  # type: ignore[attr-defined]
+    placements = parameter.placements  # type: ignore[attr-defined]
+    return all(at == 0 for at, each in zip(place, placements) if each.is_replicate())
 
 
 def _described(tensor: torch.Tensor) -> str:

@@ -8,6 +8,12 @@ from typing import Any
 from hetcomm import _core
 from hetcomm.pipeline.opened import opened
 from hetcomm.pipeline.plans import Plan
+from hetcomm.reshard.agreement import _agree
+
+
+_KINDS = {
+    "forward", "backward", "input_grad", "weight_grad", "recompute", "reduce_grad", "unshard", "reshard"
+}
 
 
 class Runner(_core.Pipeline):
@@ -34,6 +40,9 @@ class Runner(_core.Pipeline):
         timeout: float | None = None,
     ) -> None:
         own = [dict(each) for each in chunks]
+        wrong = sorted({kind for each in own for kind in each} - _KINDS)
+        failure = ValueError(f"there is no kind of step {wrong[0]!r}") if wrong else None
+        _agree(communicator, failure, timeout)
         super().__init__(communicator, plan.json, own, wrap or _array_of, timeout)
         opened(communicator, self)
 

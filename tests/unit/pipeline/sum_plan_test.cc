@@ -35,8 +35,12 @@ void add(std::vector<std::vector<HeldGradient>>& held, uint32_t item, uint32_t i
       return each.item == item && each.index == index;
     });
     if (found == of_rank.end()) {
-      of_rank.push_back(
-          {.item = item, .index = index, .holder = holder, .type = 13, .shape = shape});
+      of_rank.push_back({.item = item,
+                         .index = index,
+                         .holder = holder,
+                         .type = 13,
+                         .terms = layout->terms,
+                         .shape = shape});
       found = of_rank.end() - 1;
     }
     found->parts.push_back({.box = part.box,
@@ -287,11 +291,53 @@ TEST(SumPlan, DisagreementIsRefused) {
               HasSubstr("hold 2 of its 4 elements"));
 }
 
+// Layouts that have as many elements as the tensor, and still are not those of one stage.
+TEST(SumPlan, LayoutsThatDifferBetweenRanksAreRefused) {
+  std::vector<std::vector<HeldGradient>> partial(2);
+  std::vector<std::vector<HeldGradient>> copies(2);
+  std::vector<std::vector<HeldGradient>> shards(2);
+  std::vector<std::vector<HeldGradient>> swapped(2);
+  add(partial, 0, 0, 0, {4}, mesh_of({2}, {0, 1}), {reshard::partial()});
+  add(copies, 0, 0, 0, {4}, mesh_of({2}, {0, 1}), {reshard::replicate()});
+  add(shards, 0, 0, 0, {4}, mesh_of({2}, {0, 1}), {reshard::shard(0)});
+  add(swapped, 0, 0, 0, {4}, mesh_of({2}, {1, 0}), {reshard::shard(0)});
+  EXPECT_THAT(std::string(plan_sums({partial[0], copies[1]}, 0).status().text()),
+              HasSubstr("rank 1 has it in 1 terms, and another rank of its stage in 2"));
+  EXPECT_THAT(std::string(plan_sums({shards[0], swapped[1]}, 0).status().text()),
+              HasSubstr("ranks 0 and 1 both hold copy 0"));
+  EXPECT_FALSE(plan_sums({copies[0], shards[1]}, 0).ok());
+}
+
+// Such a rank would add a part of the result again, if it formed one sum in its place.
+TEST(SumPlan, RankInSeveralSetsOfAPieceIsTold) {
+  std::vector<std::vector<HeldGradient>> held(3);
+  add(held, 0, 0, 0, {1 << 17}, mesh_of({2}, {0, 1}), {reshard::replicate()});
+  add(held, 0, 0, 1, {1 << 17}, mesh_of({1}, {2}), {reshard::replicate()});
+  EXPECT_TRUE(plan_sums(held, 0)->buckets[0].pieces[0].is_in_one_set);
+  for (const SumBucket& each : plan_sums(held, 2)->buckets) {
+    EXPECT_FALSE(each.pieces[0].is_in_one_set);
+  }
+}
+
+TEST(SumPlan, LargePiecesHaveBucketsOfTheirOwn) {
+  std::vector<std::vector<HeldGradient>> held(2);
+  for (uint32_t index = 0; index < 4; ++index) {
+    add(held, 0, index, 0, {index % 2 == 0 ? 1u << 17 : 4u}, mesh_of({2}, {0, 1}),
+        {reshard::partial()});
+  }
+  const SumPlan plan = plan_sums(held, 0).value();
+  ASSERT_EQ(plan.buckets.size(), 3u);
+  EXPECT_EQ(plan.buckets[0].pieces.size(), 2u);
+  EXPECT_EQ(plan.buckets[1].elements, 1u << 17);
+  EXPECT_EQ(plan.buckets[2].elements, 1u << 17);
+}
+
 TEST(SumPlan, RankWithSeveralTermsIsRefused) {
   std::vector<std::vector<HeldGradient>> held(1);
   add(held, 0, 0, 0, {4}, mesh_of({1}, {0}), {reshard::replicate()});
   held[0][0].parts.push_back(held[0][0].parts[0]);
   held[0][0].parts[1].term = 1;
+  held[0][0].terms = 2;
   EXPECT_THAT(std::string(plan_sums(held, 0).status().text()),
               HasSubstr("rank 0 holds several terms"));
 }

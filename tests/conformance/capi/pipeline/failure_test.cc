@@ -317,6 +317,8 @@ TEST_P(PipelineFailures, CallbackMayNotUseItsPipelineButMayCancelIt) {
         EXPECT_EQ(hetcomm_pipeline_facts(made.handle, &facts), HETCOMM_BUSY);
         EXPECT_EQ(hetcomm_pipeline_trace(made.handle, 0, 0, nullptr, &size), HETCOMM_BUSY);
         EXPECT_EQ(hetcomm_pipeline_destroy(made.handle), HETCOMM_BUSY);
+        EXPECT_EQ(hetcomm_pipeline_set_schedule(made.handle, "", 0), HETCOMM_BUSY);
+        EXPECT_EQ(hetcomm_pipeline_set_gradients(made.handle, nullptr, 0, 0), HETCOMM_BUSY);
         if (action.micro_batch == 1) {
           EXPECT_EQ(hetcomm_pipeline_cancel(made.handle, "seen enough"), HETCOMM_OK);
         }

@@ -235,9 +235,71 @@ TEST_P(PipelineGradients, PipelinesOfDifferentDepthAndDegreesAddTheirGradients) 
   }
   plan.ranks.resize(7, plan.ranks.front());
   std::vector<Wish> wishes = wishes_of(4);
-  // Added in its place where it is not cut.
+  // Added in its place.
   wishes.push_back({.item = 2, .index = 2, .shape = {128, 512}});
   run(7, [&](Member& me) { train_and_check(me, plan, wishes); });
+}
+
+// One rank is in a set with each of two copies: it must not form one sum where the other set still
+// reads.
+TEST_P(PipelineGradients, LargeGradientsAreAddedInTheirPlaceWhereNoOtherSetReadsThem) {
+  PipelinePlan plan = plan_of({{.ranks = {0, 1}, .degrees = {.tensor = 2}}}, "1f1b", 3);
+  const PipelinePlan more = plan_of(on_ranks({2}), "1f1b", 3);
+  plan.pipelines.push_back(more.pipelines.front());
+  plan.training.global_batch += more.training.global_batch;
+  plan.ranks.resize(3, plan.ranks.front());
+  const std::vector<Wish> wishes = {{.item = 0, .index = 0, .shape = {1 << 16}, .is_cut = false},
+                                    {.item = 0, .index = 1, .shape = {1 << 16}}};
+  run(3, [&](Member& me) {
+    train_and_check(me, plan, wishes);
+    // Of the pieces that are cut, nothing is packed.
+    Gradients cut(plan, static_cast<uint32_t>(me.rank()), {wishes[1]});
+    Trained own(me, plan);
+    hetcomm_pipeline_facts_t before{};
+    before.struct_size = sizeof(before);
+    ASSERT_EQ(hetcomm_pipeline_facts(own.handle, &before), HETCOMM_OK);
+    ASSERT_EQ(give(own.handle, cut.list()).status, HETCOMM_OK);
+    hetcomm_pipeline_facts_t after = before;
+    ASSERT_EQ(hetcomm_pipeline_facts(own.handle, &after), HETCOMM_OK);
+    EXPECT_EQ(after.buffer_bytes, before.buffer_bytes);
+  });
+}
+
+TEST_P(PipelineGradients, ListsMayBeReplacedManyTimes) {
+  const PipelinePlan plan = plan_of({{.ranks = {0, 1}, .degrees = {.data = 2}}}, "1f1b", 2);
+  run(2, [&](Member& me) {
+    Gradients gradients(plan, static_cast<uint32_t>(me.rank()), wishes_of(1));
+    Trained own(me, plan);
+    uint64_t before = 0;
+    constexpr uint64_t kTimes = kSanitized ? 20 : 120;
+    for (uint64_t i = 0; i < kTimes; ++i) {
+      ASSERT_EQ(give(own.handle, gradients.list()).status, HETCOMM_OK);
+      gradients.fill(i);
+      ASSERT_EQ(own.run(i).status, HETCOMM_OK);
+      gradients.expect_sums(i);
+      if (i == kTimes / 4) before = resident_bytes();
+    }
+    // Sanitizers keep a part of each handle.
+    if (!kSanitized) {
+      EXPECT_LT(resident_bytes(), before + (uint64_t{512} << 10));
+    }
+  });
+}
+
+TEST_P(PipelineGradients, RankThatDoesNotComeEndsThePipeline) {
+  const PipelinePlan plan = plan_of(on_ranks({0, 1}), "1f1b", 2);
+  run(2, [&](Member& me) {
+    Trained own(me, plan);
+    if (me.rank() == 0) {
+      EXPECT_EQ(give(own.handle, {}, 100 * kMs).status, HETCOMM_TIMED_OUT);
+      EXPECT_EQ(own.run(0).status, HETCOMM_TIMED_OUT);
+    }
+    EXPECT_TRUE(me.meet());
+    if (me.rank() == 1) {
+      EXPECT_NE(own.run(0).status, HETCOMM_OK);
+    }
+    EXPECT_TRUE(me.meet());
+  });
 }
 
 TEST_P(PipelineGradients, StagesThatShareAnItemAddTheirGradients) {
@@ -319,7 +381,10 @@ TEST_P(PipelineGradients, WrongListsAreRefusedOnAllRanks) {
     refuse(list, "layout is null");
     list = good.list();
     if (me.rank() == 0) list[1].type = 99;
-    refuse(list, "there is no such type");
+    refuse(list, "there is no such type of gradients");
+    list = good.list();
+    if (me.rank() == 0) list[1].buffer.offset = 0;
+    refuse(list, "null pointer");
     list = good.list();
     if (me.rank() == 0) list.push_back(list[0]);
     refuse(list, "is there twice");
