@@ -252,7 +252,7 @@ TEST_P(PipelineGradients, LargeGradientsAreAddedInTheirPlaceWhereNoOtherSetReads
                                     {.item = 0, .index = 1, .shape = {1 << 16}}};
   run(3, [&](Member& me) {
     train_and_check(me, plan, wishes);
-    // Of the pieces that are cut, nothing is packed.
+    // Nothing of the pieces that are cut is packed.
     Gradients cut(plan, static_cast<uint32_t>(me.rank()), {wishes[1]});
     Trained own(me, plan);
     hetcomm_pipeline_facts_t before{};
