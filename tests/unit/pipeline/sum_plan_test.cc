@@ -314,9 +314,9 @@ TEST(SumPlan, RankInSeveralSetsOfAPieceIsTold) {
   add(held, 0, 0, 0, {1 << 17}, mesh_of({2}, {0, 1}), {reshard::replicate()});
   add(held, 0, 0, 1, {1 << 17}, mesh_of({1}, {2}), {reshard::replicate()});
   EXPECT_TRUE(plan_sums(held, 0)->buckets[0].pieces[0].is_in_one_set);
-  for (const SumBucket& each : plan_sums(held, 2)->buckets) {
-    EXPECT_FALSE(each.pieces[0].is_in_one_set);
-  }
+  const SumPlan both = plan_sums(held, 2).value();
+  EXPECT_EQ(both.buckets.size(), 2u);
+  for (const SumBucket& each : both.buckets) EXPECT_FALSE(each.pieces[0].is_in_one_set);
 }
 
 TEST(SumPlan, LargePiecesHaveBucketsOfTheirOwn) {
