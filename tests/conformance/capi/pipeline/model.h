@@ -94,6 +94,7 @@ class Model {
   }
 
   std::vector<hetcomm_pipeline_chunk_t>& chunks() { return chunks_; }
+  uint32_t pipeline() const { return static_cast<uint32_t>(pipeline_); }
   // Called in each step, before it is checked.
   std::function<hetcomm_status_t(const hetcomm_pipeline_action_t&)> before;
   // The lengths of the run, by micro-batch; empty: the plan has none.
