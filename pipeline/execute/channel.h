@@ -84,7 +84,7 @@ class Channel {
   void drain();
 
  private:
-  // What a micro-batch of one length has in a buffer, by tensor.
+  // Says which parts of a buffer a micro-batch of one length uses. Both lists are by tensor.
   struct Share {
     std::vector<hetcomm_buffer_t> data;
     std::vector<hetcomm_pipeline_tensor_t> tensors;

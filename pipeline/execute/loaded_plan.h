@@ -1,4 +1,4 @@
-// What one rank has of a pipeline plan: its programs and its channels.
+// Loads what one rank needs of a pipeline plan: its programs and its channels.
 #pragma once
 
 #include <array>

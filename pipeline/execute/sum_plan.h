@@ -49,7 +49,7 @@ struct SumPiece {
 // A piece of at least so many bytes has a bucket of its own.
 inline constexpr uint64_t kLargePieceBytes = uint64_t{256} << 10;
 
-// What a set of ranks adds up at a time: the small pieces of one item and type, or a large one.
+// Ranks of a set add up one bucket at a time: small pieces of one item and type, or a large one.
 struct SumBucket {
   size_t set = 0;  // in SumPlan::sets
   uint32_t item = 0;
@@ -59,18 +59,18 @@ struct SumBucket {
 };
 
 struct SumPlan {
-  // Of all ranks, sorted. Each has several ranks, in the order in which stages and terms are
-  // numbered: copies are added in the same order by each of their sets.
+  // These are the sets of all ranks, sorted. A set has several ranks, in the order in which stages
+  // and terms are numbered: copies are added in the same order by each of their sets.
   std::vector<std::vector<uint32_t>> sets;
-  // Of this rank. Those of one set are in the same order on all of its ranks: the last items come
+  // This rank adds these. Those of a set are in one order on all of its ranks: the last items come
   // first, as backward steps make their gradients.
   std::vector<SumBucket> buckets;
 };
 
-// Plans the sums of |rank|. |held| has what each rank holds. Fails with kInvalidArgument, and a text
+// Plans the sums of |rank|. |held| has what each rank holds. Fails with kInvalidArgument and a text
 // that names the rank, the item and the tensor, if ranks disagree about a tensor or its layout,
-// if a rank of a layout does not hold its part, or if one holds several terms; and with kOutOfRange if a tensor is
-// cut into more than 2^20 pieces.
+// if a rank of a layout does not hold its part, or if one holds several terms. Fails with
+// kOutOfRange if a tensor is cut into more than 2^20 pieces.
 Result<SumPlan> plan_sums(const std::vector<std::vector<HeldGradient>>& held, uint32_t rank);
 
 }  // namespace hetcomm::pipeline

@@ -13,7 +13,7 @@
 
 namespace hetcomm::pipeline {
 
-// What one rank knows of a run.
+// Describes a run as one rank knows it.
 struct RunTerms {
   uint64_t step = 0;
   RunKind kind = RunKind::kTrain;

@@ -91,17 +91,15 @@ class Pipeline:
         if broadcast:
             self._told_to_all(self._broadcast)
 
-    # Gives all ranks the parameters and buffers of the first one that holds the same.
+    # Gives all ranks the parameters of the first one that holds the same.
     def _broadcast(self) -> float:
         tensors: dict[int, list[torch.Tensor]] = {}
-        for item, alike in self._alike_by_item():
-            if len(self._who.ranks_of(item)) == 1 and all(len(each) == 1 for each in alike):
-                continue
+        for item, alike in self._shared_by_item():
             for same in alike:
                 tensors.setdefault(item, []).append(_local(same[0].detach()))
         self._sums.broadcast(tensors, self._timeout)
         with torch.no_grad():
-            for _, alike in self._alike_by_item():
+            for _, alike in self._shared_by_item():
                 for first, *others in alike:
                     for other in others:
                         other.copy_(first)
@@ -517,9 +515,7 @@ class Pipeline:
     def _sum_gradients(self, left: _Countdown) -> None:
         grads: dict[int, list[torch.Tensor]] = {}
         copies: list[list[nn.Parameter]] = []
-        for item, alike in self._alike_by_item():
-            if len(self._who.ranks_of(item)) == 1 and all(len(each) == 1 for each in alike):
-                continue
+        for item, alike in self._shared_by_item():
             for same in alike:
                 first = same[0]
                 if not first.requires_grad:
@@ -535,6 +531,12 @@ class Pipeline:
         for first, *others in copies:
             for other in others:
                 other.grad = first.grad.clone()  # type: ignore[union-attr]
+
+    # Yields what _alike_by_item() does, without the items of which the plan has one copy only.
+    def _shared_by_item(self) -> Iterator[tuple[int, list[list[nn.Parameter]]]]:
+        for item, alike in self._alike_by_item():
+            if len(self._who.ranks_of(item)) > 1 or any(len(each) > 1 for each in alike):
+                yield item, alike
 
     # Yields, for each item, the parameters of which this rank has copies, without those that FSDP2
     # adds up, and those of earlier items.

@@ -9,17 +9,7 @@ from typing import Any
 
 from hetcomm._core import draft_pipeline
 from hetcomm.pipeline.schedules import Schedule
-
-_DTYPES = {"torch.float": "float32", "torch.half": "float16", "torch.double": "float64"}
-
-
-def _name_of(dtype: Any) -> str:
-    """Returns the name of torch.bfloat16, numpy.float32 or numpy.dtype("float32"). Returns a
-    string as it is."""
-    if isinstance(dtype, str):
-        return dtype
-    name = getattr(dtype, "name", None) or getattr(dtype, "__name__", None) or str(dtype)
-    return "bool" if name == "bool_" else _DTYPES.get(name, name).removeprefix("torch.")
+from hetcomm.reshard.arrays import _type_name
 
 
 @dataclass(frozen=True)
@@ -59,7 +49,7 @@ class Tensor:
         cut = {name: getattr(self, name) for name in ("data", "context", "tensor")}
         document = {
             "name": self.name,
-            "type": _name_of(self.dtype),
+            "type": _type_name(self.dtype),
             "shape": list(self.shape),
             "cut": {name: dimension for name, dimension in cut.items() if dimension is not None},
             "gradient": self.gradient,
