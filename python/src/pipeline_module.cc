@@ -10,6 +10,7 @@
 #include <memory>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 #include <optional>
@@ -21,6 +22,7 @@
 #include <hetcomm/pipeline.h>
 
 #include "python/src/element_types.h"
+#include "python/src/layout.h"
 #include "python/src/objects.h"
 
 using nb::literals::operator""_a;
@@ -96,6 +98,9 @@ struct PipelineAction {
   nb::list input_grads;
 };
 
+// The gradient of a tensor of weights: item, index, layout, array.
+using GradientTuple = std::tuple<uint32_t, uint32_t, const Layout*, Output>;
+
 // A rank's pipeline with Python callbacks. They run on the thread that calls run(), which raises
 // their exceptions.
 class Pipeline {
@@ -163,6 +168,32 @@ class Pipeline {
     wrapped_.clear();
   }
 
+  // Keeps the arrays until they are replaced.
+  void set_gradients(const std::vector<GradientTuple>& gradients, std::optional<double> timeout) {
+    std::vector<hetcomm_pipeline_gradient_t> own;
+    own.reserve(gradients.size());
+    for (const auto& [item, index, layout, array] : gradients) {
+      hetcomm_pipeline_gradient_t& gradient = own.emplace_back();
+      gradient = {};
+      gradient.struct_size = sizeof(gradient);
+      gradient.item = item;
+      gradient.index = index;
+      gradient.layout = handle_of(layout);
+      gradient.buffer = buffer_of(array);
+      gradient.type = datatype_of(array.dtype());
+    }
+    hetcomm_pipeline_t* const handle_now = handle();
+    const uint64_t timeout_ns = nanoseconds(timeout);
+    hetcomm_status_t status;
+    {
+      const nb::gil_scoped_release unlocked;
+      status = hetcomm_pipeline_set_gradients(handle_now, own.data(), own.size(), timeout_ns);
+    }
+    check_pipeline(status);
+    gradients_.clear();
+    for (const auto& each : gradients) gradients_.push_back(std::get<Output>(each));
+  }
+
   void cancel(const std::string& reason) const {
     check_pipeline(hetcomm_pipeline_cancel(handle(), reason.c_str()));
   }
@@ -203,6 +234,7 @@ class Pipeline {
     }
     check_pipeline(status);
     handle_ = nullptr;
+    gradients_.clear();
     wrapped_.clear();
     callbacks_.clear();
     parent_ = nb::none();
@@ -321,7 +353,8 @@ class Pipeline {
   nb::object wrap_;
   std::vector<std::unique_ptr<Callbacks>> callbacks_;
   std::map<Place, nb::object> wrapped_;
-  nb::object raised_;  // by a callback of the run
+  nb::object raised_;              // by a callback of the run
+  std::vector<Output> gradients_;  // which the library reads and writes
   hetcomm_pipeline_t* handle_ = nullptr;
 };
 
@@ -403,6 +436,9 @@ void bind_pipeline(nb::module_& module) {
            "lengths"_a = nb::none(), "One step of the training, or an evaluation.")
       .def("set_schedule", &Pipeline::set_schedule, "plan"_a, "timeout"_a = nb::none(),
            "Replaces the plan between two runs, on all ranks.")
+      .def("set_gradients", &Pipeline::set_gradients, "gradients"_a.noconvert(),
+           "timeout"_a = nb::none(),
+           "gradients: (item, index, layout, array) for each tensor that runs add up.")
       .def("cancel", &Pipeline::cancel, "reason"_a, "Ends the run on all ranks.")
       .def("facts", &Pipeline::facts, "Figures of this rank.")
       .def("trace", &Pipeline::trace, "format"_a = "json",

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "python/src/element_types.h"
+#include "python/src/layout.h"
 #include "python/src/objects.h"
 
 using nb::literals::operator""_a;
@@ -23,19 +24,6 @@ using Sizes = std::vector<uint64_t>;
 
 hetcomm_datatype_t datatype_named(const std::string& name) { return datatype_of(type_named(name)); }
 
-class Layout {
- public:
-  Layout(hetcomm_layout_t* handle, size_t dimensions) : handle_(handle), dimensions_(dimensions) {}
-  ~Layout() { static_cast<void>(hetcomm_layout_destroy(handle_)); }
-  Layout(const Layout&) = delete;
-  Layout& operator=(const Layout&) = delete;
-  const hetcomm_layout_t* handle() const { return handle_; }
-  size_t dimensions() const { return dimensions_; }
-
- private:
-  hetcomm_layout_t* handle_;
-  size_t dimensions_;
-};
 using LayoutPtr = std::unique_ptr<Layout>;
 
 // One part of a layout: rank, begin, end, offset, strides (None: dense), copy, term.
@@ -188,7 +176,7 @@ class Plan {
     own.reserve(tensors.size());
     for (const auto& [source, destination, from, to] : tensors) {
       own.push_back(
-          {source->handle(), destination->handle(), datatype_named(from), datatype_named(to)});
+          {handle_of(source), handle_of(destination), datatype_named(from), datatype_named(to)});
     }
     hetcomm_reshard_options_t options{};
     options.struct_size = sizeof(options);

@@ -484,6 +484,179 @@ def degrees(rank, size, folder):
     return True
 
 
+class Copied(torch.autograd.Function):
+    """What ranks of a tensor degree read: they add up its gradients."""
+
+    @staticmethod
+    def forward(ctx, x, group):
+        ctx.group = group
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, grad):
+        grad = grad.clone()
+        dist.all_reduce(grad, group=ctx.group)
+        return grad, None
+
+
+class Added(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, group):
+        x = x.clone()
+        dist.all_reduce(x, group=group)
+        return x
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad, None
+
+
+def parts_of(whole, blocks, dim, place, degree):
+    return torch.cat([each.chunk(degree, dim)[place] for each in whole.chunk(blocks, dim)], dim)
+
+
+class Gated(nn.Module):
+    """A block that ranks may cut: two matrices, and a vector by rows, a matrix by columns."""
+
+    def __init__(self, place=0, degree=1, group=None, marks=True):
+        super().__init__()
+        self.group = group
+        self.norm = nn.LayerNorm(WIDTH).double()
+        names = {"both": (4 * WIDTH, WIDTH), "bias": (4 * WIDTH,), "down": (WIDTH, 2 * WIDTH)}
+        for name, shape in names.items():
+            whole = torch.randn(shape, dtype=torch.float64)
+            dim = int(name == "down")
+            blocks = 1 if name == "down" else 2
+            own = nn.Parameter(parts_of(whole, blocks, dim, place, degree))
+            if degree > 1:
+                own.tensor_model_parallel = True
+                if marks:
+                    own.partition_dim, own.partition_stride = dim, blocks
+            setattr(self, name, own)
+
+    def forward(self, x):
+        inner = self.norm(x)
+        inner = inner if self.group is None else Copied.apply(inner, self.group)
+        gate, up = (inner @ self.both.T + self.bias).chunk(2, -1)
+        out = (torch.tanh(gate) * up) @ self.down.T
+        return x + (out if self.group is None else Added.apply(out, self.group))
+
+
+def unequal_tensor_degrees(rank, size, folder):
+    """Pipelines of tensor degrees 2 and 1, which has a data degree, begin alike and add gradients."""
+    start(rank, size, folder)
+    group = dist.new_group([0, 1])
+    cut = pipeline.Plan.of(stages=[pipeline.Stage([0, 1], 2, tensor=2)], micro_batches=3,
+                           micro_batch_size=4)
+    whole = pipeline.Plan.of(stages=[pipeline.Stage([0, 1], 2, data=2)], micro_batches=2,
+                             micro_batch_size=4)
+    plan = pipeline.Plan.join([cut, whole])
+    torch.manual_seed(5)
+    reference_model = {"0": Gated(), "1": Gated()}
+    torch.manual_seed(5 if rank < 2 else 50 + rank)  # the second pipeline gets them from the first
+    own = ((rank, 2, group) if rank < 2 else ())
+    model = {"0": Gated(*own), "1": Gated(*own)}
+    x, y = rows_of(20)
+    expected_loss, expected = reference(reference_model, x.split(4), y.split(4), [1 / 5] * 5,
+                                        [range(5)] * 2)
+    if rank < 2:
+        x, y = x[:12], y[:12]
+    else:
+        x, y = (torch.cat([part.chunk(2)[rank - 2] for part in each[12:].split(4)]) for each in (x, y))
+    with pipeline.Pipeline(None, plan, model, loss=loss_of) as trainer:
+        for step in range(2):
+            for each in trainer.parameters():
+                each.grad = None
+            loss = trainer.step(x, targets=y, number=step)
+            assert abs(loss - expected_loss) < 1e-12, (loss, expected_loss)
+            for key, grad in grads_of(trainer).items():
+                known = expected[key]
+                if rank < 2 and "norm" not in key:
+                    known = parts_of(known, 1 if "down" in key else 2, int("down" in key), rank, 2)
+                assert torch.allclose(grad, known, atol=1e-12), key
+        norm = math.sqrt(sum(float(each.pow(2).sum()) for each in expected.values()))
+        assert abs(trainer.grad_norm()[0] - norm) < 1e-10
+    model = {"0": Gated(*own, marks=False), "1": Gated(*own, marks=False)}
+    try:
+        pipeline.Pipeline(None, plan, model, loss=loss_of)
+        raise AssertionError("nothing says how it is cut")
+    except (ValueError, RuntimeError) as error:
+        assert "partition_dim" in str(error), error
+    stop()
+    return True
+
+
+def frozen(rank, size, folder):
+    """Parameters are frozen and unfrozen between steps."""
+    start(rank, size, folder)
+    plan = pipeline.Plan.of(stages=[pipeline.Stage([0, 1], 2, data=2)], micro_batches=2,
+                            micro_batch_size=4)
+    model = blocks(2)
+    x, y = rows_of(8)
+    mine = [torch.cat([part.chunk(2)[rank] for part in each.split(4)]) for each in (x, y)]
+    _, expected = reference(model, x.split(4), y.split(4), [1 / 2] * 2, [range(2)] * 2)
+    with pipeline.Pipeline(None, plan, model, loss=loss_of) as trainer:
+        weight = model["blocks.0"].first.weight
+        for requires_grad in (True, False, True):
+            if weight.requires_grad != requires_grad:
+                weight.requires_grad_(requires_grad)
+                try:
+                    trainer.step(mine[0], targets=mine[1])
+                    raise AssertionError("it knows other gradients")
+                except ValueError as error:
+                    assert "update_gradients" in str(error), error
+                trainer.update_gradients()
+            for each in trainer.parameters():
+                each.grad = None
+            trainer.step(mine[0], targets=mine[1])
+            for key, grad in grads_of(trainer).items():
+                if key == "blocks.0.first.weight" and not requires_grad:
+                    assert grad is None
+                else:
+                    assert torch.allclose(grad, expected[key], atol=1e-12), key
+        # A rank that does it alone.
+        if rank == 1:
+            weight.requires_grad_(False)
+        try:
+            trainer.update_gradients()
+            raise AssertionError("the ranks differ")
+        except hetcomm.Error as error:
+            assert "rank 1 holds item 0, and does not give gradient" in str(error), error
+        weight.requires_grad_(True)
+        trainer.step(mine[0], targets=mine[1])
+    stop()
+    return True
+
+
+def late_users(rank, size, folder):
+    """A stage uses a parameter of another one's item, and the plan does not say so."""
+    start(rank, size, folder)
+    both = [pipeline.Stage([0, 1], data=2)] * 2
+    tensors = [pipeline.Tensor("x", "float64", (4, WIDTH))]
+    shared = [{"item": 0, "holders": [{"pipeline": 0, "stage": each} for each in range(2)]}]
+    rows = torch.randint(5, (8,), generator=torch.Generator().manual_seed(1))
+    mine = torch.cat([part.chunk(2)[rank] for part in rows.split(4)])
+    loss_fn = nn.functional.cross_entropy
+    for said in ([], shared):
+        torch.manual_seed(3)
+        embedding = Embedding()
+        modules = [{"embedding": embedding}, {"head": TiedHead(embedding)}]
+        loss = sum(loss_fn(modules[1]["head"](embedding(part)), part) for part in rows.split(4)) / 2
+        expected, = torch.autograd.grad(loss, [embedding.weight])
+        plan = pipeline.Plan.of(stages=both, tensors=tensors, micro_batches=2, micro_batch_size=4,
+                                schedule="looped-bfs", shared=said)
+        try:
+            with pipeline.Pipeline(None, plan, modules, loss=loss_fn,
+                                   shared={0: ("embedding", embedding)} if said else None) as trainer:
+                assert said
+                trainer.step(mine, targets=mine)
+                assert torch.allclose(embedding.weight.grad, expected, atol=1e-12)
+        except ValueError as error:
+            assert not said and "stage 1 has a parameter of item 0" in str(error), error
+    stop()
+    return True
+
+
 def token_weights(rank, size, folder):
     """Micro-batches count by their tokens, and those of two pipelines alike."""
     start(rank, size, folder)
@@ -625,6 +798,8 @@ def failures(rank, size, folder):
         if rank == 1:
             model["1"] = Failing(error)
         trainer = pipeline.Pipeline(None, plan, own_modules(model, plan, rank), loss=loss_of)
+        parameter = next(trainer.parameters())
+        parameter.grad = torch.ones_like(parameter)
         try:
             trainer.step(x, targets=y, timeout=30)
             raise AssertionError("the step succeeded")
@@ -637,6 +812,9 @@ def failures(rank, size, folder):
             assert told.status == "ABORTED" and type(error).__name__ in str(told), told
             assert "micro-batch 2 in stage 1" in str(told), told
         assert not any(each.saved for each in trainer._chunks)
+        # Gradients are those from before the step.
+        assert torch.equal(parameter.grad, torch.ones_like(parameter))
+        assert all(each.grad is None for each in trainer.parameters() if each is not parameter)
         try:
             trainer.step(x, targets=y)
             raise AssertionError("the pipeline goes on")
@@ -807,6 +985,58 @@ def callbacks(rank, size, folder):
     return True
 
 
+def sums_without_torch(rank, size, folder):
+    """Two data parallel ranks cut nothing, two ranks of another pipeline cut the rows."""
+    import numpy
+
+    from hetcomm.reshard import Box, layout_of_boxes
+
+    start(rank, size, folder)
+    world = hetcomm.torch.communicator()
+    one = pipeline.Plan.of(stages=[pipeline.Stage([0, 1], data=2)], micro_batches=3, micro_batch_size=2)
+    other = pipeline.Plan.of(stages=[pipeline.Stage([0, 1], tensor=2)], micro_batches=1,
+                             micro_batch_size=2)
+    plan = pipeline.Plan.join([one, other])
+    if rank < 2:
+        grad = numpy.zeros((4, 3), "float32")
+        boxes = [Box(each, (0, 0), (4, 3), term=each) for each in range(2)]
+        layout = layout_of_boxes((4, 3), boxes, terms=2)
+    else:
+        grad = numpy.zeros((2, 3), "float32")
+        layout = layout_of_boxes((4, 3), [Box(2 + i, (2 * i, 0), (2 * i + 2, 3)) for i in range(2)])
+
+    def backward(action):
+        grad[:] += rank + 1
+
+    runner = pipeline.Runner(world, plan, [{"forward": lambda action: None, "backward": backward}])
+    for wrong, error in (([pipeline.Gradient(0, 0, None, grad)], TypeError),
+                         ([pipeline.Gradient(0, 0, layout, "grad")], TypeError)):
+        try:
+            runner.set_gradients(wrong)
+            raise AssertionError(error)
+        except error:
+            pass
+    try:
+        runner.set_gradients([pipeline.Gradient(int(rank == 3), 0, layout, grad)])
+        raise AssertionError("there is no item 1")
+    except hetcomm.Error as error:
+        assert "rank 3 does not hold item 1" in str(error), error
+    runner.set_gradients([pipeline.Gradient(0, 0, layout, grad)])
+    for step in range(2):
+        grad[:] = 0
+        runner.run(step)
+        rows = [3 * 1 + 3 * 2 + 1 * 3] * 2 + [3 * 1 + 3 * 2 + 1 * 4] * 2
+        rows = rows if rank < 2 else rows[2 * (rank - 2) : 2 * (rank - 2) + 2]
+        assert (grad == numpy.array(rows)[:, None]).all(), grad
+    grad[:] = 0
+    runner.set_gradients([])
+    runner.run(2)
+    assert (grad == (rank + 1) * (3 if rank < 2 else 1)).all(), grad
+    runner.close()
+    stop()
+    return True
+
+
 # --- inside a stage ------------------------------------------------------------------------------
 
 
@@ -919,6 +1149,18 @@ class Pipelines(TestCase):
 
     def test_stages_have_tensor_and_context_degrees(self):
         self.all_equal(run(4, degrees), True)
+
+    def test_pipelines_of_unequal_tensor_degrees_share_a_model(self):
+        self.all_equal(run(4, unequal_tensor_degrees), True)
+
+    def test_parameters_are_frozen_between_steps(self):
+        self.all_equal(run(2, frozen), True)
+
+    def test_stage_that_uses_the_item_of_another_is_refused(self):
+        self.all_equal(run(2, late_users), True)
+
+    def test_sums_without_torch(self):
+        self.all_equal(run(4, sums_without_torch), True)
 
     def test_micro_batches_count_by_their_tokens(self):
         self.all_equal(run(4, token_weights), True)

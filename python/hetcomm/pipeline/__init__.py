@@ -19,13 +19,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from hetcomm.pipeline.plans import Boundary, Plan, Stage, Tensor
-from hetcomm.pipeline.runner import Runner
+from hetcomm.pipeline.runner import Gradient, Runner
 from hetcomm.pipeline.schedules import Schedule
 
 if TYPE_CHECKING:
     from hetcomm.pipeline.modules import Pipeline
 
-__all__ = ["Boundary", "Pipeline", "Plan", "Runner", "Schedule", "Stage", "Tensor"]
+__all__ = ["Boundary", "Gradient", "Pipeline", "Plan", "Runner", "Schedule", "Stage", "Tensor"]
 
 
 def __getattr__(name: str) -> Any:

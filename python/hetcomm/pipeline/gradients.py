@@ -1,16 +1,23 @@
-"""Adds up the gradients of the parts of a model that several ranks hold: along the data and context
-degrees of a stage, in several pipelines, and where stages share an item, such as tied embeddings.
+"""Says which ranks hold which parts of a model, and whose gradients are added up: along the data and
+context degrees of a stage, in several pipelines, and where stages share an item, such as tied
+embeddings.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
+from torch import nn
 
-from hetcomm._core import Communicator
+from hetcomm._core import Layout
 from hetcomm.pipeline.plans import Plan
+from hetcomm.reshard.arrays import _elements
+from hetcomm.reshard.layouts import Box, layout_of_boxes
+from hetcomm.reshard.specs import TensorSpec
 
 
 _DEGREES: dict[str, Any] = {"data": 1, "context": 1, "tensor": 1, "expert": 1, "order": "dct"}
@@ -34,130 +41,254 @@ def place_of(stage: Mapping[str, Any], rank: int) -> dict[str, int]:
     return place
 
 
-def holders(plan: Plan) -> dict[int, dict[int, list[int]]]:
-    """Returns, for each item, the ranks that hold the same part of it: by their places along the
-    tensor degree. Raises ValueError if pipelines share an item by different tensor degrees."""
-    found: dict[int, dict[int, list[int]]] = {}
-    degrees: dict[int, int] = {}
-    shared = {
-        each["item"]: {(holder.get("pipeline", 0), holder["stage"]) for holder in each["holders"]}
-        for each in plan.document.get("shared", [])
-    }
-    for number, pipeline in enumerate(plan.document["pipelines"]):
-        for index, stage in enumerate(pipeline["stages"]):
-            items = set(range(*stage["items"]))
-            items |= {item for item, places in shared.items() if (number, index) in places}
-            tensor = degrees_of(stage)["tensor"]
-            for item in sorted(items):
-                if degrees.setdefault(item, tensor) != tensor:
-                    raise ValueError(
-                        f"item {item} has the tensor degrees {degrees[item]} and {tensor}: their "
-                        "gradients cannot be added here"
-                    )
-                for rank in stage["ranks"]:
-                    place = place_of(stage, rank)["tensor"]
-                    ranks = found.setdefault(item, {}).setdefault(place, [])
-                    if rank not in ranks:
-                        ranks.append(rank)
-    return found
-
-
 class Holders:
-    """Who holds which part of the model. Raises ValueError if pipelines share an item by different
-    tensor degrees."""
+    """Which stages hold which items of the model, and the places of ``rank`` in them."""
 
     def __init__(self, plan: Plan, rank: int) -> None:
-        self._holders = holders(plan)
         self._rank = rank
+        self._stages: dict[int, list[Mapping[str, Any]]] = {}  # by item
+        shared: dict[tuple[int, int], set[int]] = {}
+        for each in plan.document.get("shared", []):
+            for holder in each["holders"]:
+                place = (holder.get("pipeline", 0), holder["stage"])
+                shared.setdefault(place, set()).add(each["item"])
+        for number, pipeline in enumerate(plan.document["pipelines"]):
+            for index, stage in enumerate(pipeline["stages"]):
+                items = set(range(*stage["items"])) | shared.get((number, index), set())
+                for item in items:
+                    self._stages.setdefault(item, []).append(stage)
 
-    def sets(self) -> list[tuple[int, ...]]:
-        """Returns the sets of several ranks that hold the same."""
-        found = {tuple(sorted(each)) for parts in self._holders.values() for each in parts.values()}
-        return sorted(ranks for ranks in found if len(ranks) > 1)
+    def stages_of(self, item: int) -> list[Mapping[str, Any]]:
+        """Returns the stages of all pipelines that hold ``item``."""
+        return self._stages[item]
 
-    def ranks_of(self, item: int) -> tuple[int, ...]:
-        """Returns the ranks that hold the same part of ``item`` as this one."""
-        for ranks in self._holders[item].values():
-            if self._rank in ranks:
-                return tuple(sorted(ranks))
-        raise ValueError(f"rank {self._rank} does not hold item {item}")
+    def ranks_of(self, item: int) -> set[int]:
+        """Returns the ranks that hold ``item``, or a part of it."""
+        return {rank for stage in self._stages[item] for rank in stage["ranks"]}
 
-    def first_of(self, item: int, is_parted: bool) -> int:
-        """Returns the rank on which a parameter of ``item`` counts, among those that hold the same
-        of it."""
-        if is_parted:
-            return self.ranks_of(item)[0]
-        return min(min(ranks) for ranks in self._holders[item].values())
+    def is_added(self, item: int) -> bool:
+        """Whether the gradients of ``item`` are sums over several ranks."""
+        terms = {}
+        for stage in self._stages[item]:
+            degrees = degrees_of(stage)
+            terms[tuple(stage["ranks"])] = degrees["data"] * degrees["context"]
+        return sum(terms.values()) > 1
 
+    def is_first(self, item: int, is_cut: bool) -> bool:
+        """Whether this rank is the first one that holds its part of ``item``, which the ranks along
+        the tensor degree share if it is cut."""
+        stage = self._stages[item][0]
+        if self._rank not in stage["ranks"]:
+            return False
+        place = place_of(stage, self._rank)
+        return place["data"] == place["context"] == 0 and (is_cut or place["tensor"] == 0)
 
-class Sums:
-    """Sums of gradients over the ranks that hold the same. Collective: all ranks of
-    ``communicator`` make it, with the same plan."""
+    def own_stage(self, item: int) -> Mapping[str, Any]:
+        """Returns the first stage with which this rank holds ``item``."""
+        return next(each for each in self._stages[item] if self._rank in each["ranks"])
 
-    def __init__(self, communicator: Communicator, who: Holders) -> None:
-        self._who = who
-        self._own: dict[tuple[int, ...], Communicator] = {}
-        for round_ in _disjoint(who.sets()):
-            color = next((i for i, ranks in enumerate(round_) if communicator.rank in ranks), -1)
-            made = communicator.split(color, communicator.rank)
-            if made is not None:
-                self._own[round_[color]] = made
-
-    def communicators(self) -> list[Communicator]:
-        return list(self._own.values())
-
-    def add(self, grads: Mapping[int, Sequence[torch.Tensor]], timeout: float | None) -> None:
-        """Sums ``grads``, those of each item of this rank, in place."""
-        self._over_ranks(grads, lambda own, flat: own.allreduce(flat, flat, "sum", timeout=timeout))
-
-    def broadcast(self, tensors: Mapping[int, Sequence[torch.Tensor]], timeout: float | None) -> None:
-        """Gives ``tensors`` the values of the first rank that holds them."""
-        self._over_ranks(tensors, lambda own, flat: own.broadcast(flat, 0, timeout=timeout))
-
-    def _over_ranks(
-        self,
-        tensors: Mapping[int, Sequence[torch.Tensor]],
-        start: Callable[[Communicator, torch.Tensor], Any],
-    ) -> None:
-        by_ranks: dict[tuple[int, ...], list[torch.Tensor]] = {}
-        for item in sorted(tensors):
-            ranks = self._who.ranks_of(item)
-            if len(ranks) > 1:
-                by_ranks.setdefault(ranks, []).extend(tensors[item])
-        started = []
-        for ranks in sorted(by_ranks):
-            for same in _by_type(by_ranks[ranks]):
-                flat = torch.cat([each.detach().reshape(-1) for each in same]).to("cpu").contiguous()
-                started.append((start(self._own[ranks], flat), flat, same))
-        with torch.no_grad():
-            for request, flat, same in started:
-                request.wait()
-                begin = 0
-                for each in same:
-                    each.copy_(flat[begin : begin + each.numel()].view(each.shape))
-                    begin += each.numel()
-
-    def close(self) -> None:
-        for each in self._own.values():
-            each.close()
-        self._own.clear()
+    def has_one_tensor_degree(self, item: int) -> bool:
+        return len({degrees_of(each)["tensor"] for each in self._stages[item]}) == 1
 
 
-def _by_type(tensors: Sequence[torch.Tensor]) -> list[list[torch.Tensor]]:
-    found: dict[torch.dtype, list[torch.Tensor]] = {}
-    for each in tensors:
-        found.setdefault(each.dtype, []).append(each)
-    return [found[dtype] for dtype in sorted(found, key=str)]
+@dataclass(frozen=True)
+class Cut:
+    """How the ranks of a stage hold a parameter: its whole shape, and the boxes of each place along
+    the tensor degree. A box lies in the rank's own tensor, whose elements are in C order."""
+
+    shape: tuple[int, ...]
+    boxes: tuple[tuple[Box, ...], ...]
+
+    def is_whole(self) -> bool:
+        """Whether each place has all of it."""
+        return all(len(each) == 1 and _extent(each[0]) == self.shape for each in self.boxes)
+
+    def layout(self, stage: Mapping[str, Any]) -> Layout:
+        """Returns the layout of its gradient: ranks along the data and context degrees have terms of
+        a sum, and those along the tensor degree boxes or copies."""
+        degrees = degrees_of(stage)
+        boxes = []
+        for rank in stage["ranks"]:
+            place = place_of(stage, rank)
+            term = place["data"] * degrees["context"] + place["context"]
+            copy = place["tensor"] if self.is_whole() else 0
+            boxes += [
+                replace(box, rank=rank, term=term, copy=copy) for box in self.boxes[place["tensor"]]
+            ]
+        return layout_of_boxes(self.shape, boxes, terms=degrees["data"] * degrees["context"])
+
+    def spec(self, dtype: torch.dtype, place: int) -> TensorSpec:
+        """Describes the parameter itself, as ranks at ``place`` along the tensor degree have it."""
+        return TensorSpec(self.shape, dtype, self.boxes[place])
 
 
-def _disjoint(sets: Sequence[tuple[int, ...]]) -> list[list[tuple[int, ...]]]:
-    """Returns the sets in rounds, so that no rank is in two sets of a round."""
-    rounds: list[list[tuple[int, ...]]] = []
-    for ranks in sets:
-        for round_ in rounds:
-            if not any(set(ranks) & set(other) for other in round_):
-                round_.append(ranks)
-                break
+def cut_of(parameter: nn.Parameter, item: int, stage: Mapping[str, Any], who: Holders) -> Cut:
+    """Returns how ``stage`` holds ``parameter``. Raises ValueError if other stages have other tensor
+    degrees, and nothing says which dimension is cut."""
+    degree = degrees_of(stage)["tensor"]
+    own = tuple(_local(parameter).shape) or (1,)
+    known = _known_cut(parameter)
+    if known is not None:
+        dimension, blocks = known
+        if hasattr(parameter, "placements"):
+            return _chunks(tuple(parameter.shape), dimension, degree)
+        whole = list(own)
+        whole[dimension] *= degree
+        return _blocks(tuple(whole), dimension, degree, blocks)
+    if who.has_one_tensor_degree(item):
+        # Each place may hold something else: rank i of one stage what rank i of the others holds.
+        shape = (degree, math.prod(own))
+        return Cut(shape, tuple((Box(0, (i, 0), (i + 1, shape[1])),) for i in range(degree)))
+    if is_cut(parameter):
+        raise ValueError(
+            f"item {item}: stages with different tensor degrees hold it, and a parameter of shape "
+            f"{list(own)} does not say which dimension they cut: set its `partition_dim`"
+        )
+    return Cut(own, ((Box(0, (0,) * len(own), own),),) * degree)
+
+
+def is_cut(parameter: nn.Parameter) -> bool:
+    """Whether the ranks along the tensor degree have different parts of the parameter."""
+    if getattr(parameter, "tensor_model_parallel", False):
+        return True
+    return any(each.is_shard() for each in getattr(parameter, "placements", ()))
+
+
+def _known_cut(parameter: nn.Parameter) -> tuple[int, int] | None:
+    """Returns the dimension that a tensor degree cuts, if it says so, and the number of blocks that
+    are cut one by one (Megatron-LM's ``partition_stride``)."""
+    if not is_cut(parameter):
+        return None
+    if hasattr(parameter, "placements"):
+        shards = [each for each in parameter.placements if not each.is_replicate()]
+        plain = len(shards) == 1 and type(shards[0]).__name__ == "Shard"
+        return (shards[0].dim % parameter.dim(), 1) if plain else None
+    dimension = getattr(parameter, "partition_dim", -1)
+    return None if dimension < 0 else (dimension, getattr(parameter, "partition_stride", 1))
+
+
+def _chunks(shape: tuple[int, ...], dimension: int, degree: int) -> Cut:
+    """Cuts as torch.chunk does: the last chunks may be smaller, or empty."""
+    size = -(-shape[dimension] // degree)
+    ends = [min(i * size, shape[dimension]) for i in range(degree + 1)]
+    return Cut(
+        shape,
+        tuple(
+            (_slab(shape, dimension, begin, end),) if end > begin else ()
+            for begin, end in zip(ends, ends[1:])
+        ),
+    )
+
+
+def _blocks(shape: tuple[int, ...], dimension: int, degree: int, blocks: int) -> Cut:
+    """Cuts each of ``blocks`` equal blocks of the dimension into a piece for each place, which has
+    its pieces one behind the other."""
+    length = shape[dimension] // (degree * blocks)
+    own = list(shape)
+    own[dimension] = length * blocks
+    strides = tuple(_elements(own[i + 1 :]) for i in range(len(own)))
+    places = []
+    for place in range(degree):
+        pieces = []
+        for block in range(blocks):
+            begin = (block * degree + place) * length
+            slab = _slab(shape, dimension, begin, begin + length)
+            pieces.append(replace(slab, offset=block * length * strides[dimension], strides=strides))
+        places.append(tuple(pieces))
+    return Cut(shape, tuple(places))
+
+
+def _extent(box: Box) -> tuple[int, ...]:
+    return tuple(end - begin for begin, end in zip(box.begin, box.end))
+
+
+def _slab(shape: tuple[int, ...], dimension: int, begin: int, end: int) -> Box:
+    first = tuple(begin if d == dimension else 0 for d in range(len(shape)))
+    last = tuple(end if d == dimension else each for d, each in enumerate(shape))
+    return Box(0, first, last)
+
+
+@dataclass
+class HeldParameter:
+    """A parameter of an item that several ranks hold, or several modules of this one."""
+
+    item: int
+    index: int  # among those of the item
+    alike: list[nn.Parameter]  # of this rank, with the same contents
+    chunks: set[int]  # of this rank that hold the item
+    cut: Cut | None  # None: only this rank has it
+    left: set[int] = field(default_factory=set)  # chunks whose gradients are not complete
+    room: torch.Tensor | None = None  # what is added up over ranks
+
+    def begin(self) -> None:
+        self.left = set(self.chunks)
+
+    def finish(self, chunk: int) -> None:
+        """The steps of a chunk have made their part of the gradient."""
+        if chunk not in self.left:
+            return
+        self.left.remove(chunk)
+        if self.left:
+            return
+        grads = [_local(each.grad) for each in self.alike if each.grad is not None]
+        if self.room is None:
+            self._share(sum(grads[1:], grads[0].clone()) if grads else None)
+        elif grads:
+            self.room.copy_(grads[0].reshape(-1))
+            for other in grads[1:]:
+                self.room += other.reshape(-1).to(self.room.device)
         else:
-            rounds.append([ranks])
-    return rounds
+            # All holders send as much, also where a micro-batch used it on some of them only.
+            self.room.zero_()
+
+    def take(self) -> None:
+        """Takes the sum over ranks as the gradient, if there were backward steps."""
+        if self.room is not None and not self.left:
+            self._share(self.room.view(_local(self.alike[0]).shape))
+
+    def _share(self, total: torch.Tensor | None) -> None:
+        if total is None:
+            return
+        for each in self.alike:
+            if each.grad is None:
+                each.grad = torch.zeros_like(each)
+            _local(each.grad).copy_(total)
+
+
+class Copies:
+    """Parameters as an adapter of :func:`hetcomm.reshard.transfer_state`. They are moved through
+    memory of the host, since parameters need not be contiguous."""
+
+    def __init__(self, held: Sequence[HeldParameter], who: Holders, rank: int) -> None:
+        self._held = {f"{each.item}.{each.index}": each for each in held}
+        self._places = {
+            name: place_of(who.own_stage(each.item), rank)["tensor"] for name, each in self._held.items()
+        }
+        self._arrays = {
+            name: _local(each.alike[0].detach()).to("cpu", copy=True).reshape(-1).contiguous()
+            for name, each in self._held.items()
+        }
+
+    def describe(self) -> dict[str, TensorSpec]:
+        return {
+            name: each.cut.spec(each.alike[0].dtype, self._places[name])  # type: ignore[union-attr]
+            for name, each in self._held.items()
+        }
+
+    def view(self, name: str) -> torch.Tensor:
+        return self._arrays[name]
+
+    def load(self, name: str, box: Box, array: Any) -> None:
+        raise AssertionError("tensors have their own memory")
+
+    def loaded(self, names: Sequence[str]) -> None:
+        """Gives the parameters what has arrived."""
+        with torch.no_grad():
+            for name in names:
+                for each in self._held[name].alike:
+                    local = _local(each)
+                    local.copy_(self._arrays[name].view(local.shape))
+
+
+def _local(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.to_local() if hasattr(tensor, "to_local") else tensor

@@ -17,12 +17,22 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import get_device_states, set_device_states
 
 from hetcomm import _core
-from hetcomm.pipeline.gradients import Holders, Sums, degrees_of, place_of
+from hetcomm.pipeline.gradients import (
+    Copies,
+    HeldParameter,
+    Holders,
+    _local,
+    cut_of,
+    degrees_of,
+    is_cut,
+    place_of,
+)
 from hetcomm.pipeline.opened import opened
 from hetcomm.pipeline.plans import Plan
-from hetcomm.pipeline.runner import Runner
+from hetcomm.pipeline.runner import Gradient, Runner
 from hetcomm.pipeline.split import _BEGINS_ANYWHERE, SplitBackward
 from hetcomm.reshard.agreement import _agree
+from hetcomm.reshard.state import transfer_state
 
 # A stage is a module, or its items by their names in the whole model. Items are called in turn.
 StageModule = Union[nn.Module, Mapping[str, nn.Module]]
@@ -84,26 +94,76 @@ class Pipeline:
         self._run = _Run()
         self._agree(communicator, lambda: self._prepare(modules))
         self._own = communicator.split(0, self._rank)
-        self._sums = Sums(self._own, self._who)
         own = [_callbacks(weakref.ref(self), each) for each in self._chunks]
         self._core = Runner(self._own, plan, own, wrap=_tensor_of, timeout=timeout)
         opened(communicator, self)
+        self._added: list[HeldParameter] = []
+        self.update_gradients()
         if broadcast:
-            self._told_to_all(self._broadcast)
+            self._broadcast()
+
+    def update_gradients(self) -> None:
+        """Looks up anew which gradients are added up. Collective: call it on all ranks after
+        parameters have been replaced, frozen, or unfrozen (``requires_grad``)."""
+        held: list[HeldParameter] = []
+        self._agree(self._own, lambda: held.extend(self._held(lambda each: each.requires_grad)))
+        for each in held:
+            if each.cut is not None:
+                first = _local(each.alike[0])
+                each.room = torch.empty(first.numel(), dtype=first.dtype, device="cpu")
+        self._core.set_gradients(
+            [
+                Gradient(each.item, each.index, each.cut.layout(self._who.own_stage(each.item)), each.room)
+                for each in held
+                if each.cut is not None
+            ],
+            self._timeout,
+        )
+        self._added = held
 
     # Gives all ranks the parameters of the first one that holds the same.
-    def _broadcast(self) -> float:
-        tensors: dict[int, list[torch.Tensor]] = {}
-        for item, alike in self._shared_by_item():
-            for same in alike:
-                tensors.setdefault(item, []).append(_local(same[0].detach()))
-        self._sums.broadcast(tensors, self._timeout)
+    def _broadcast(self) -> None:
+        held: list[HeldParameter] = []
+        self._agree(self._own, lambda: held.extend(self._held(lambda _: True)))
         with torch.no_grad():
-            for _, alike in self._shared_by_item():
-                for first, *others in alike:
-                    for other in others:
-                        other.copy_(first)
-        return 0.0
+            for each in held:
+                for other in each.alike[1:]:
+                    other.copy_(each.alike[0])
+        among = [each for each in held if each.cut is not None]
+        first = [each for each in among if self._who.is_first(each.item, not each.cut.is_whole())]
+        transfer_state(
+            Copies(first, self._who, self._rank),
+            Copies(among, self._who, self._rank),
+            communicator=self._own,
+            timeout=self._timeout,
+        )
+
+    # Returns the parameters that other ranks hold, too, or several modules of this one, if
+    # is_wanted(parameter).
+    def _held(self, is_wanted: Callable[[nn.Parameter], bool]) -> list[HeldParameter]:
+        held = []
+        users = [
+            {each for module in chunk.items.values() for each in module.parameters()}
+            for chunk in self._chunks
+        ]
+        for item, alike in self._alike_by_item():
+            is_added = self._who.is_added(item)
+            chunks = {i for i, chunk in enumerate(self._chunks) if chunk.holds(item, self._who)}
+            for index, same in enumerate(alike):
+                if not is_wanted(same[0]) or same[0].numel() == 0 or (not is_added and len(same) == 1):
+                    continue
+                cut = None
+                if is_added:
+                    for i, chunk in enumerate(self._chunks):
+                        # Its gradients would come too late.
+                        if i not in chunks and not users[i].isdisjoint(same):
+                            raise ValueError(
+                                f"stage {chunk.stage} has a parameter of item {item} among its own: name the "
+                                "item and its stages in the plan's `shared`"
+                            )
+                    cut = cut_of(same[0], item, self._who.own_stage(item), self._who)
+                held.append(HeldParameter(item, index, same, chunks, cut))
+        return held
 
     # Calls check() on all ranks. If it raises on one rank, all of them raise.
     def _agree(self, communicator: _core.Communicator, check: Callable[[], None]) -> None:
@@ -163,19 +223,27 @@ class Pipeline:
         INVALID_ARGUMENT, begin no step: the other ranks wait until this one calls again."""
         self._begin(inputs, targets, weights, scale)
         left = _Countdown(self._timeout if timeout is None else timeout)
-        before = [(each, each.grad) for each in self.parameters() if each.grad is not None]
-        for parameter, _ in before:
+        self._check_gradients()
+        before = {each: each.grad for each in self.parameters()}
+        for parameter in before:
             parameter.grad = None
         for chunk in self._chunks:
             chunk.begin(self._pipeline["micro_batches"])
+        for each in self._added:
+            each.begin()
         try:
             self._core.run(number, timeout, False, None if lengths is None else list(lengths))
             total = self._told_to_all(lambda: self._finish(left))
+        except BaseException:
+            for parameter, grad in before.items():
+                parameter.grad = grad
+            raise
         finally:
             self._run = _Run()
             for chunk in self._chunks:
                 chunk.saved.clear()
-            for parameter, grad in before:
+        for parameter, grad in before.items():
+            if grad is not None:
                 parameter.grad = grad if parameter.grad is None else grad.add_(parameter.grad)
         return total
 
@@ -332,7 +400,6 @@ class Pipeline:
     def close(self) -> None:
         """Closes the pipeline. Later runs of the other ranks fail."""
         self._core.close()
-        self._sums.close()
         self._own.close()
 
     def __enter__(self) -> Pipeline:
@@ -477,6 +544,7 @@ class Pipeline:
         with chunk.next_backward():
             if roots:
                 torch.autograd.backward(roots, grads)
+        self._finish_gradients(chunk)
         _write([each.grad for each in saved.leaves], action.input_grads)
 
     def _input_grad(self, chunk: _Chunk, action: Any) -> None:
@@ -489,7 +557,18 @@ class Pipeline:
     def _weight_grad(self, chunk: _Chunk, action: Any) -> None:
         split = chunk.saved.pop(action.micro_batch).split
         assert split is not None
-        split.weight_grads()
+        with chunk.next_backward():
+            split.weight_grads()
+        self._finish_gradients(chunk)
+
+    # If it was the last step that changes gradients of the stage, gives them to be added up.
+    def _finish_gradients(self, chunk: _Chunk) -> None:
+        if not chunk.has_all_gradients:
+            return
+        number = self._chunks.index(chunk)
+        with torch.no_grad():
+            for each in self._added:
+                each.finish(number)
 
     # Returns what call() returns. If it raises, the other ranks are told, whose calls end.
     def _told_to_all(self, call: Callable[[], float]) -> float:
@@ -497,14 +576,15 @@ class Pipeline:
             return call()
         except BaseException as error:
             reason = f"rank {self._rank}: {type(error).__name__}: {error}"
-            for each in (self._own, *self._sums.communicators()):
-                with contextlib.suppress(Exception):
-                    each.abort(reason[:400])
+            with contextlib.suppress(Exception):
+                self._own.abort(reason[:400])
             raise
 
-    # Adds up gradients and losses. Returns the mean loss.
+    # Takes the sums of gradients. Returns the mean loss.
     def _finish(self, left: _Countdown) -> float:
-        self._sum_gradients(left)
+        with torch.no_grad():
+            for each in self._added:
+                each.take()
         loss, weight = self._mean_loss(left)
         if self._run.is_weighted and weight > 0:
             for parameter in self.parameters():
@@ -512,31 +592,21 @@ class Pipeline:
                     parameter.grad.div_(weight)
         return loss
 
-    def _sum_gradients(self, left: _Countdown) -> None:
-        grads: dict[int, list[torch.Tensor]] = {}
-        copies: list[list[nn.Parameter]] = []
-        for item, alike in self._shared_by_item():
-            for same in alike:
-                first = same[0]
-                if not first.requires_grad:
-                    continue
-                # All holders send as much, also where a micro-batch used it on some of them only.
-                first.grad = torch.zeros_like(first) if first.grad is None else first.grad
-                for other in same[1:]:
-                    if other.grad is not None:
-                        first.grad += other.grad
-                grads.setdefault(item, []).append(_local(first.grad))
-                copies.append(same)
-        self._sums.add(grads, left())
-        for first, *others in copies:
-            for other in others:
-                other.grad = first.grad.clone()  # type: ignore[union-attr]
-
-    # Yields what _alike_by_item() does, without the items of which the plan has one copy only.
-    def _shared_by_item(self) -> Iterator[tuple[int, list[list[nn.Parameter]]]]:
-        for item, alike in self._alike_by_item():
-            if len(self._who.ranks_of(item)) > 1 or any(len(each) > 1 for each in alike):
-                yield item, alike
+    # Raises ValueError if other gradients would have to be added up than those that all ranks know.
+    def _check_gradients(self) -> None:
+        now = [
+            parameter
+            for item, alike in self._alike_by_item()
+            for same in alike
+            if len(same) > 1 or self._who.is_added(item)
+            for parameter in same
+            if same[0].requires_grad and same[0].numel() > 0
+        ]
+        known = [parameter for each in self._added for parameter in each.alike]
+        if len(now) != len(known) or any(one is not other for one, other in zip(now, known)):
+            raise ValueError(
+                "parameters were replaced, frozen or unfrozen: call update_gradients() on all ranks"
+            )
 
     # Yields, for each item, the parameters of which this rank has copies, without those that FSDP2
     # adds up, and those of earlier items.
@@ -593,7 +663,7 @@ class Pipeline:
                 first = same[0]
                 if first.grad is None:
                     continue
-                if self._rank == self._who.first_of(item, _is_parted(first)):
+                if self._who.is_first(item, is_cut(first)):
                     yield _local(first.grad)
 
 
@@ -712,6 +782,7 @@ class _Chunk:
         self.fsdp_parameters = {
             each for module in self._fsdp for each in module.parameters() if hasattr(each, "placements")
         }
+        self._in_plan = own
         self._stage_ranks = set(own["ranks"])
         self._always_recomputes = own.get("recompute", False)
         if degrees["expert"] > 1:
@@ -733,17 +804,20 @@ class _Chunk:
                     self.output_has_grad.append(has_grad)
                     self._output_names.append(tensor["name"])
 
+    def holds(self, item: int, who: Holders) -> bool:
+        return any(each is self._in_plan for each in who.stages_of(item))
+
     def check_holders(self, who: Holders) -> None:
         """Raises ValueError if the gradients of this stage cannot be added up."""
         for item in self._all_items:
-            if self._is_whole and who.ranks_of(item) != who.ranks_of(self._all_items[0]):
+            if self._is_whole and who.stages_of(item) != who.stages_of(self._all_items[0]):
                 raise ValueError(
                     f"stage {self.stage}: others hold some of its items: give {{name: module}}, with a "
                     "module for each item"
                 )
             module = self.by_item.get(item, next(iter(self.items.values())))
             is_fsdp = any(each in self.fsdp_parameters for each in module.parameters())
-            if is_fsdp and not set(who.ranks_of(item)) <= self._stage_ranks:
+            if is_fsdp and not who.ranks_of(item) <= self._stage_ranks:
                 raise ValueError(f"stage {self.stage} has FSDP2, and other stages hold its item {item}")
 
     def set_actions(self, cells: Sequence[str]) -> None:
@@ -765,12 +839,17 @@ class _Chunk:
 
     @contextlib.contextmanager
     def next_backward(self) -> Iterator[None]:
-        """FSDP2 sums the gradients of all micro-batches in the last one's backward step."""
+        """Counts the steps that add to gradients of parameters. FSDP2 sums those of all micro-batches
+        in the last one's step."""
         self._left -= 1
         for each in self._fsdp:
             each.set_is_last_backward(self._left == 0)  # type: ignore[operator]
             each.set_requires_gradient_sync(self._left == 0)  # type: ignore[operator]
         yield
+
+    @property
+    def has_all_gradients(self) -> bool:
+        return self._left == 0
 
     def __call__(self, *arguments: Any) -> Any:
         for module in self.items.values():
@@ -878,17 +957,6 @@ def _micro_batches(values: Sequence[Any], count: int, what: str) -> list[tuple[A
         else:
             columns.append([value] * count)
     return [tuple(column[i] for column in columns) for i in range(count)]
-
-
-def _local(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
-
-
-def _is_parted(parameter: nn.Parameter) -> bool:
-    """Whether the ranks along the tensor degree have different parts of the parameter."""
-    if getattr(parameter, "tensor_model_parallel", False):
-        return True
-    return any(each.is_shard() for each in getattr(parameter, "placements", ()))
 
 
 def _joined(name: str, inner: str) -> str:

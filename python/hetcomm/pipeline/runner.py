@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from hetcomm import _core
@@ -14,6 +15,18 @@ from hetcomm.reshard.agreement import _agree
 _KINDS = {
     "forward", "backward", "input_grad", "weight_grad", "recompute", "reduce_grad", "unshard", "reshard"
 }
+
+
+@dataclass(frozen=True)
+class Gradient:
+    """The gradient of a tensor of weights: ``item`` of the model, ``index`` among the tensors of the
+    item, how the ranks of the stage hold it, and the array in which this rank has it. Ranks whose
+    gradients are added, such as those of a data degree, have different terms in ``layout``."""
+
+    item: int
+    index: int
+    layout: _core.Layout
+    array: Any
 
 
 class Runner(_core.Pipeline):
@@ -45,6 +58,17 @@ class Runner(_core.Pipeline):
         _agree(communicator, failure, timeout)
         super().__init__(communicator, plan.json, own, wrap or _array_of, timeout)
         opened(communicator, self)
+
+
+    def set_gradients(self, gradients: Sequence[Gradient], timeout: float | None = None) -> None:
+        """Names the gradients that runs add up from now on, instead of those named before. All ranks
+        call it, and those that hold an item all name its tensors. When a stage has performed its
+        last step that changes gradients, the arrays are read, and at the end of the run each holds
+        the sum over all ranks that hold the same elements: also of other stages and pipelines, which
+        may cut the tensor otherwise. Arrays must not be used in between. Work of devices on them has
+        ended when the step returns that changes them."""
+        own = [(each.item, each.index, each.layout, each.array) for each in gradients]
+        super().set_gradients(own, timeout)
 
 
 def _array_of(tensor: _core.PipelineTensor) -> Any:
