@@ -97,7 +97,11 @@ TESTS
                of a micro-batch is the slope between two runs of --micro-batches
                (64,192), measured in turns, --rounds times (3), by --ranks ranks
                (2). --compute none measures what the executor itself takes for an
-               action of the rank with the most.
+               action of the rank with the most. --delays and --rates measure each
+               such link between two hosts, network namespaces of this machine with
+               half of the ranks each. --compare torch adds torch modules: by
+               hetcomm.pipeline, and by torch's own pipelining over Gloo and over
+               hetcomm. --plot draws the times by delay, or by schedule.
   reshard      how long a tensor takes from one parallel layout to another, by every
                strategy. The first half of the ranks (8) holds it, the second half
                gets it. -b is its size (64M). --cases 4x1:1x4,2x2:2x1r2 are pairs of

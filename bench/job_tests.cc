@@ -6,7 +6,10 @@
 #include <hetcomm_plan/base.h>
 #include <random>
 
+#include <nlohmann/json.hpp>
+
 #include "bench/output.h"
+#include "bench/python.h"
 #include "tools/common/launch.h"
 #include "tools/common/mpi/bridge.h"
 #include "tools/links/affinity.h"
@@ -18,6 +21,7 @@ namespace {
 // With --check the test fails if the model deviates by more than this from further measurements.
 constexpr double kMaxDeviation = 0.10;
 constexpr size_t kCheckRounds = 4;
+constexpr int kFewRanks = 2;  // that are started where nobody says how many
 
 Work work_of_job(const SubjectOptions& subject) {
   Work work;
@@ -121,18 +125,58 @@ int run_queue(tools::Launcher launcher, const Options& options) {
                                                            : queue_table(rows)));
 }
 
-int run_pipeline(tools::Launcher launcher, const Options& options) {
+PipelineOptions pipeline_of(const Options& options) {
   PipelineOptions pipeline = options.pipeline;
   pipeline.compute = options.queue.computes.front();
   pipeline.item_bytes = options.sizes.first_bytes.value_or(pipeline.item_bytes);
   if (options.sizes.window > 0) pipeline.in_flight = static_cast<uint32_t>(options.sizes.window);
   pipeline.rounds = options.rounds.value_or(pipeline.rounds);
+  return pipeline;
+}
+
+int run_pipeline(tools::Launcher launcher, const Options& options) {
   const std::vector<PipelineRow> rows = with_progress([&](const auto& show) {
-    return measure_pipeline(launcher, work_of_job(options.subject), pipeline, show);
+    return measure_pipeline(launcher, work_of_job(options.subject), pipeline_of(options), show);
   });
   if (rows.empty()) return kOk;
-  const bool json = options.output.format == "json";
-  return status_of(print(options.output, json ? pipeline_json(rows) : pipeline_table(rows)));
+  const std::string json = pipeline_json(rows);
+  const bool printed =
+      print(options.output, options.output.format == "json" ? json : pipeline_table(rows));
+  return status_of(draw_plot(options.output, json) && printed);
+}
+
+// Measures pipelines over links that the driver makes, or beside torch's.
+int run_pipelines(const Options& options) {
+  const PipelineOptions pipeline = pipeline_of(options);
+  std::vector<double> delays_ms = pipeline.delays_ms;
+  std::vector<int> rates_mbit = pipeline.rates_mbit;
+  if (pipeline.makes_links()) {
+    if (delays_ms.empty()) delays_ms = {0};
+    if (rates_mbit.empty()) rates_mbit = {0};
+  }
+  const nlohmann::ordered_json question = {
+      {"program", tools::own_path()},
+      {"ranks", options.subject.ranks > 0 ? options.subject.ranks : kFewRanks},
+      {"schedules", pipeline.schedules},
+      {"compute", pipeline.compute},
+      {"stage_ms", pipeline.stage_ms},
+      {"bytes", pipeline.item_bytes},
+      {"in_flight", pipeline.in_flight},
+      {"micro_batches", pipeline.micro_batches},
+      {"rounds", pipeline.rounds},
+      {"delays_ms", delays_ms},
+      {"rates_mbit", rates_mbit},
+      {"compares_torch", options.compares()}};
+  std::string rows;
+  std::string table;
+  const std::string failure = with_progress(
+      [&](const auto& show) { return measure_pipelines(question.dump(), show, &rows, &table); });
+  if (!failure.empty()) {
+    std::fprintf(stderr, "hetcomm_bench: pipeline: %s\n", failure.c_str());
+    return kFailed;
+  }
+  const bool printed = print(options.output, options.output.format == "json" ? rows : table);
+  return status_of(draw_plot(options.output, rows) && printed);
 }
 
 // Measures a job, or with --simulate runs a simulation, for which |launcher| is unused.
@@ -157,7 +201,7 @@ int start_ranks(const Options& options, int argc, char** argv) {
   std::vector<std::string> command = {tools::own_path()};
   command.insert(command.end(), argv + 1, argv + argc);
   tools::Launch ranks;
-  const int few = options.asks_for("reshard") ? 8 : 2;
+  const int few = options.asks_for("reshard") ? 8 : kFewRanks;
   ranks.processes =
       tools::ranks_on_this_host(command, options.subject.ranks > 0 ? options.subject.ranks : few);
   ranks.echo_errors = true;
@@ -175,6 +219,14 @@ int start_ranks(const Options& options, int argc, char** argv) {
 
 int run_job_test(tools::Launcher launcher, const Options& options, int argc, char** argv) {
   if (options.reshard.simulate) return run_reshard(launcher, options);
+  if (options.pipeline.makes_links() || (options.asks_for("pipeline") && options.compares())) {
+    if (launcher == tools::Launcher::kNone) return run_pipelines(options);
+    std::fputs(
+        "hetcomm_bench: --delays, --rates and --compare start their own processes: run it without "
+        "mpirun or torchrun\n",
+        stderr);
+    return kUsage;
+  }
   if (launcher == tools::Launcher::kNone) return start_ranks(options, argc, argv);
   const int status = options.asks_for("reshard")    ? run_reshard(launcher, options)
                      : options.asks_for("pipeline") ? run_pipeline(launcher, options)

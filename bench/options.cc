@@ -250,6 +250,14 @@ std::string check_pipeline(const Options& options) {
              : "--micro-batches takes two numbers, the smaller one first";
 }
 
+// Links and torch are measured by jobs that the driver starts.
+std::string check_pipeline_peers(const Options& options) {
+  if (!options.asks_for("pipeline")) return "--compare torch is for pipeline";
+  if (options.peers.names != Words{"torch"}) return "pipeline is compared with torch only";
+  return options.queue.computes == Words{"timer"} ? ""
+                                                  : "--compare torch takes --compute timer only";
+}
+
 std::string check_queue(const CLI::App& app, const Options& options) {
   const SubjectOptions& subject = options.subject;
   if (!is_one_of("share", options.queue.patterns)) {
@@ -275,7 +283,7 @@ std::string check_job_tests(const Options& options) {
   if (options.subject.transports.size() > 1) {
     return test + " is measured over one --transport, or over auto";
   }
-  if (options.compares() || options.settings.interleave) {
+  if (options.settings.interleave || (options.compares() && test != "pipeline")) {
     return test + " measures hetcomm alone: leave out --compare and --interleave";
   }
   Words formats = {"table", "json"};
@@ -284,7 +292,7 @@ std::string check_job_tests(const Options& options) {
     return fmt::format("the --format of {} is {}, not '{}'", test, fmt::join(formats, " or "),
                        options.output.format);
   }
-  if (test != "links" && test != "reshard" && !options.output.plot.empty()) {
+  if ((test == "queue" || test == "affinity") && !options.output.plot.empty()) {
     return test + " has no picture: leave out --plot";
   }
   return "";
@@ -455,6 +463,15 @@ void declare_pipeline(CLI::App* app, PipelineOptions* pipeline) {
       ->check(CLI::Range(0.001, 60000.0));
   group.add_list("--micro-batches", "N,M", pipeline->micro_batches, "of the two runs (64,192)")
       ->check(CLI::Range(1, 1 << 20));
+  group
+      .add_list("--delays", "MS,...", pipeline->delays_ms,
+                "joins two hosts, which are network namespaces, by\n"
+                "links with these delays; needs root")
+      ->check(CLI::Range(0.0, 10000.0));
+  group
+      .add_list("--rates", "MBIT,...", pipeline->rates_mbit,
+                "of these links in each direction; 0 is no limit (0)")
+      ->check(CLI::Range(0, 1000000));
 }
 
 void declare_reshard(CLI::App* app, ReshardOptions* reshard) {
@@ -492,8 +509,9 @@ void declare_places(CLI::App* app, Options* options) {
       .add_list("--compare", "PEER,...", options->peers.names,
                 "any of ucx, mpi, gloo, iperf3, memcpy, perftest. Peers\n"
                 "come from build/peers (`make peers` installs current\n"
-                "releases), else from the system. Needs Python 3.")
-      ->transform(one_of("peer", {"ucx", "mpi", "gloo", "iperf3", "memcpy", "perftest"}));
+                "releases), else from the system. Needs Python 3.\n"
+                "pipeline: torch, with hetcomm's package for it.")
+      ->transform(one_of("peer", {"ucx", "mpi", "gloo", "iperf3", "memcpy", "perftest", "torch"}));
   comparison
       .add("--rounds", "N", options->rounds,
            "rounds (15), also of --interleave. Each measures every\n"
@@ -578,9 +596,13 @@ std::string check_all(const CLI::App& app, const std::string& memory, Options* o
   if (wrong.empty()) wrong = check_only_for(app, *options, {"queue", "pipeline"}, {"--compute"});
   if (wrong.empty()) {
     wrong = check_only_for(app, *options, {"pipeline"},
-                           {"--schedules", "--stage-ms", "--micro-batches"});
+                           {"--schedules", "--stage-ms", "--micro-batches", "--delays", "--rates"});
   }
   if (wrong.empty()) wrong = check_pipeline(*options);
+  if (wrong.empty() && (is_one_of("torch", options->peers.names) ||
+                        (options->compares() && options->asks_for("pipeline")))) {
+    wrong = check_pipeline_peers(*options);
+  }
   if (wrong.empty()) wrong = check_queue(app, *options);
   if (wrong.empty()) {
     wrong = check_only_for(app, *options, {"reshard"},

@@ -64,7 +64,11 @@ bool can_write(const OutputOptions& output) {
 }
 
 bool has_python(const Options& options) {
-  if (options.compares() && !driver_serves("--compare")) return false;
+  if (options.compares()) {
+    const bool with_torch = options.asks_for("pipeline");
+    if (!driver_serves(with_torch ? "--compare torch" : "--compare")) return false;
+  }
+  if (options.pipeline.makes_links() && !driver_serves("--delays")) return false;
   // The library draws the picture of the test links without Python.
   const bool draws = !options.output.plot.empty() && !options.asks_for("links") && may_draw();
   return !draws || driver_serves("--plot");

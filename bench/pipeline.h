@@ -25,6 +25,11 @@ struct PipelineOptions {
   uint32_t in_flight = 0;         // 0: one more than no step waits for in the simulation
   std::vector<int> micro_batches = {64, 192};
   int rounds = 3;
+  // Links between two hosts, each delay with each rate. Empty: the job's own links.
+  std::vector<double> delays_ms;
+  std::vector<int> rates_mbit;  // 0: without a limit
+
+  bool makes_links() const { return !delays_ms.empty() || !rates_mbit.empty(); }
 };
 
 struct PipelineRow {

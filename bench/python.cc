@@ -62,15 +62,21 @@ tools::Process driver(const std::vector<std::string>& arguments) {
   return process;
 }
 
-// Runs a command of the driver with |input| on its standard input. Appends its standard output to
-// |output| and passes its standard error on. Returns "", or the error.
+// Runs a command of the driver with |input| on its standard input. Calls |use| with the lines of
+// its standard output, and passes its standard error on. Returns "", or the error.
 std::string run_driver(const std::vector<std::string>& arguments, const std::string& input,
-                       std::string* output) {
+                       double silence_seconds, const std::function<void(std::string_view)>& use) {
   tools::Launch launch;
   launch.echo_errors = true;
   launch.processes.push_back(driver(arguments));
   launch.processes.back().input = input;
-  return tools::run(launch, kSilenceSeconds, [&](std::string_view line) { output->append(line); });
+  return tools::run(launch, silence_seconds, use);
+}
+
+std::string run_driver(const std::vector<std::string>& arguments, const std::string& input,
+                       std::string* output) {
+  return run_driver(arguments, input, kSilenceSeconds,
+                    [&](std::string_view line) { output->append(line); });
 }
 
 // Returns build/peers of the source tree around the current folder or this program, or "" if there
@@ -192,6 +198,29 @@ bool driver_serves(const std::string& option) {
   }
   std::fprintf(stderr, "hetcomm_bench: %s%s\n", lacks.c_str(), rest);
   return false;
+}
+
+std::string measure_pipelines(const std::string& question,
+                              const std::function<void(const std::string&)>& progress,
+                              std::string* rows, std::string* table) {
+  constexpr std::string_view kProgress = "progress: ";
+  // The driver limits the time of each job by what it computes.
+  constexpr double kNoLimit = 1e9;
+  std::string output;
+  const std::string failure =
+      run_driver({"pipelines"}, question, kNoLimit, [&](std::string_view line) {
+        if (line.starts_with(kProgress)) {
+          progress(std::string(line.substr(kProgress.size())));
+        } else {
+          output.append(line);
+        }
+      });
+  if (!failure.empty()) return failure;
+  const Json answer = Json::parse(output, nullptr, false);
+  if (answer.is_discarded()) return "the driver's answer is not JSON";
+  *rows = answer["rows"].dump(2) + "\n";
+  *table = answer["table"].get<std::string>();
+  return "";
 }
 
 std::string draw(const std::string& json, const std::string& path) {

@@ -2,6 +2,7 @@
 // The rest of hetcomm_bench works without Python.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -9,9 +10,15 @@
 
 namespace bench {
 
-// Returns whether the driver can serve |option|, "--compare" or "--plot". If it cannot, prints on
-// standard error what is missing and how to get it.
+// Returns whether the driver can serve |option|, such as "--compare" or "--plot". If it cannot,
+// prints on standard error what is missing and how to get it.
 bool driver_serves(const std::string& option);
+
+// Asks the driver to measure pipelines by |question| (bench/driver/pipelines.py), and calls
+// progress(text). Returns "", or the error. |*rows| becomes a JSON document, |*table| text.
+std::string measure_pipelines(const std::string& question,
+                              const std::function<void(const std::string&)>& progress,
+                              std::string* rows, std::string* table);
 
 // Draws |json| into the file |path|. Returns "", or the error.
 std::string draw(const std::string& json, const std::string& path);

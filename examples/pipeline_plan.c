@@ -1,13 +1,18 @@
 /* Trains a model of one weight for each rank, as a pipeline: stage s multiplies what it gets by
  * s + 1. Each rank prints its weight times the gradient of the weight, which is the same for all.
  *
+ *   mpirun -n 3 -x MASTER_ADDR=127.0.0.1 -x MASTER_PORT=29500 \
+ *     build/release/bin/example_pipeline_plan 20
  *   torchrun --no-python --nproc-per-node 3 build/release/bin/example_pipeline_plan
  * or by hand:
  *   export WORLD_SIZE=3 MASTER_ADDR=127.0.0.1 MASTER_PORT=29500
- *   for r in 0 1 2; do RANK=$r build/release/bin/example_pipeline_plan & done; wait */
+ *   for r in 0 1 2; do RANK=$r build/release/bin/example_pipeline_plan & done; wait
+ * A number is how many milliseconds a stage computes for a micro-batch. A rank with a device in
+ * HETCOMM_DEVICES, such as opencl:{local_rank}, keeps what goes between stages in its memory. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include <hetcomm/hetcomm.h>
 #include <hetcomm/pipeline.h>
@@ -26,8 +31,8 @@ static void check_pipeline(hetcomm_status_t status, const char* what) {
   exit(1);
 }
 
-/* Writes a plan with a stage for each of |size| ranks. */
-static void write_plan(int size, char* text, size_t capacity) {
+/* Writes a plan with a stage for each of |size| ranks, whose devices have the numbers |devices|. */
+static void write_plan(int size, const int32_t* devices, char* text, size_t capacity) {
   size_t at = 0;
   int i;
 #define ADD(...) at += (size_t)snprintf(text + at, at < capacity ? capacity - at : 0, __VA_ARGS__)
@@ -36,7 +41,9 @@ static void write_plan(int size, char* text, size_t capacity) {
       " \"training\": {\"global_batch\": %d, \"sequence\": 1, \"precision\": \"float64\","
       " \"optimizer\": \"none\"}, \"ranks\": [",
       size, kMicroBatches * kSamples);
-  for (i = 0; i < size; ++i) ADD("%s{\"host\": \"any\", \"device\": 0}", i == 0 ? "" : ", ");
+  for (i = 0; i < size; ++i) {
+    ADD("%s{\"host\": \"any\", \"device\": %d}", i == 0 ? "" : ", ", (int)devices[i]);
+  }
   ADD("], \"pipelines\": [{\"micro_batches\": %d, \"micro_batch_size\": %d, \"stages\": [",
       kMicroBatches, kSamples);
   for (i = 0; i < size; ++i) {
@@ -56,45 +63,85 @@ static void write_plan(int size, char* text, size_t capacity) {
 struct stage {
   double weight;
   double gradient;
-  /* The first stage reads these, by slot. Others read what the pipeline keeps for them. */
-  double samples[kSlots][kSamples];
+  double compute_ms; /* for a micro-batch: a third forward, two thirds backward */
+  /* The inputs of each micro-batch that lives, by slot. */
+  double inputs[kSlots][kSamples];
 };
 
-static const double* input_of(struct stage* stage, const hetcomm_pipeline_action_t* action) {
-  return action->input_count > 0 ? action->inputs[0].address : stage->samples[action->slot];
+/* Copies between a tensor, which may lie on a device, and |values|. */
+static hetcomm_status_t load(const hetcomm_pipeline_tensor_t* tensor, double* values) {
+  return hetcomm_memory_read(tensor->buffer.memory, tensor->buffer.offset, values,
+                             kSamples * sizeof(double));
+}
+static hetcomm_status_t store(const hetcomm_pipeline_tensor_t* tensor, const double* values) {
+  return hetcomm_memory_write(tensor->buffer.memory, tensor->buffer.offset, values,
+                              kSamples * sizeof(double));
+}
+
+static void compute(double ms) {
+  const long long ns = (long long)(ms * 1e6);
+  const struct timespec time = {(time_t)(ns / 1000000000), (long)(ns % 1000000000)};
+  if (ns > 0) nanosleep(&time, NULL);
 }
 
 static hetcomm_status_t forward(void* user_data, const hetcomm_pipeline_action_t* action) {
   struct stage* stage = user_data;
+  double* in = stage->inputs[action->slot];
+  double out[kSamples];
   int i;
-  if (action->input_count == 0) {
-    for (i = 0; i < kSamples; ++i) stage->samples[action->slot][i] = action->micro_batch + 1;
+  compute(stage->compute_ms / 3);
+  for (i = 0; i < kSamples; ++i) in[i] = action->micro_batch + 1;
+  if (action->input_count > 0) {
+    const hetcomm_status_t status = load(&action->inputs[0], in);
+    if (status != HETCOMM_OK) return status;
   }
-  if (action->output_count > 0) {
-    const double* in = input_of(stage, action);
-    double* out = action->outputs[0].address;
-    for (i = 0; i < kSamples; ++i) out[i] = stage->weight * in[i];
-  }
-  return HETCOMM_OK;
+  for (i = 0; i < kSamples; ++i) out[i] = stage->weight * in[i];
+  return action->output_count > 0 ? store(&action->outputs[0], out) : HETCOMM_OK;
 }
 
 /* The loss is the sum of what the last stage makes. */
 static hetcomm_status_t backward(void* user_data, const hetcomm_pipeline_action_t* action) {
   struct stage* stage = user_data;
-  const double* in = input_of(stage, action);
+  const double* in = stage->inputs[action->slot];
+  double grad[kSamples];
   int i;
-  for (i = 0; i < kSamples; ++i) {
-    const double grad =
-        action->output_grad_count > 0 ? ((double*)action->output_grads[0].address)[i] : 1;
-    stage->gradient += in[i] * grad;
-    if (action->input_grad_count > 0) {
-      ((double*)action->input_grads[0].address)[i] = stage->weight * grad;
-    }
+  compute(stage->compute_ms * 2 / 3);
+  for (i = 0; i < kSamples; ++i) grad[i] = 1;
+  if (action->output_grad_count > 0) {
+    const hetcomm_status_t status = load(&action->output_grads[0], grad);
+    if (status != HETCOMM_OK) return status;
   }
-  return HETCOMM_OK;
+  for (i = 0; i < kSamples; ++i) {
+    stage->gradient += in[i] * grad[i];
+    grad[i] *= stage->weight;
+  }
+  return action->input_grad_count > 0 ? store(&action->input_grads[0], grad) : HETCOMM_OK;
 }
 
-int main(void) {
+/* Tells all ranks which of them have a device. */
+static void exchange_devices(hetcomm_context_t* context, hetcomm_communicator_t* world,
+                             int32_t size, int32_t* devices) {
+  int32_t count = 0;
+  int32_t own;
+  hetcomm_request_t* request;
+  hetcomm_completion_t completion;
+  check(hetcomm_device_count(context, &count), "devices");
+  own = count > 1 ? 1 : HETCOMM_DEVICE_HOST; /* the host itself has the number 0 */
+  check(hetcomm_allgather(world, hetcomm_buffer_host(&own, sizeof(own)),
+                          hetcomm_buffer_host(devices, (uint64_t)size * sizeof(own)), HETCOMM_INT32,
+                          NULL, &request),
+        "exchange");
+  check(hetcomm_request_wait(request, HETCOMM_TIMEOUT_DEFAULT, &completion), "exchange");
+  check(completion.status, "exchange");
+}
+
+static double now_ms(void) {
+  struct timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return (double)time.tv_sec * 1e3 + (double)time.tv_nsec * 1e-6;
+}
+
+int main(int argc, char** argv) {
   hetcomm_context_t* context;
   hetcomm_bootstrap_t* bootstrap;
   hetcomm_communicator_t* world;
@@ -110,9 +157,12 @@ int main(void) {
   if (size > kMaxRanks) return 1;
 
   static char plan[32768];
-  write_plan(size, plan, sizeof(plan));
+  int32_t devices[kMaxRanks];
+  exchange_devices(context, world, size, devices);
+  write_plan(size, devices, plan, sizeof(plan));
   static struct stage stage;
   stage.weight = rank + 1;
+  stage.compute_ms = argc > 1 ? atof(argv[1]) : 0;
   hetcomm_pipeline_chunk_t chunk;
   memset(&chunk, 0, sizeof(chunk));
   chunk.struct_size = sizeof(chunk);
@@ -125,11 +175,15 @@ int main(void) {
   hetcomm_pipeline_run_options_t run;
   memset(&run, 0, sizeof(run));
   run.struct_size = sizeof(run);
+  double step_ms = 0;
   for (run.step = 0; run.step < 3; ++run.step) {
+    const double start_ms = now_ms();
     stage.gradient = 0;
     check_pipeline(hetcomm_pipeline_run(pipeline, &run), "run");
+    step_ms = now_ms() - start_ms;
   }
   printf("stage %d of %d: weight times gradient %.0f\n", rank, size, stage.weight * stage.gradient);
+  if (rank == 0 && argc > 1) printf("a step takes %.1f ms\n", step_ms);
 
   check_pipeline(hetcomm_pipeline_destroy(pipeline), "destroy");
   check(hetcomm_communicator_destroy(world), "destroy");

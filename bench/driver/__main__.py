@@ -2,7 +2,9 @@
 
 hetcomm_bench runs this folder as a program:
 
-  check compare|plot     prints "python", then what is missing for that option; status 2 if anything is missing
+  check NEED             prints "python", then what is missing for "compare", "plot", "compare torch" and the like;
+                         status 2 if anything is missing
+  pipelines              reads a question, and measures pipelines over links, beside torch's (pipelines.py)
   peers                  reads a Question from standard input and prints which peers there are (peers.py)
   plot FILE              draws the JSON of hetcomm_bench from standard input into FILE (plot.py)
   iperf3, perftest ...   measures a peer and prints measurement lines, as a rank does (pairs.py)
@@ -23,6 +25,8 @@ def lack_of(need):
     """Returns what this interpreter lacks for an option, or "" if it lacks nothing."""
     if sys.version_info < OLDEST_PYTHON:
         return "--%s needs Python %d.%d, and %s is older" % (need, *OLDEST_PYTHON, sys.executable)
+    if need == "compare torch":
+        return lack_of_torch()
     if need != "plot":
         return ""
     how = ("install it (Debian: python3-matplotlib, else: python3 -m pip install matplotlib), or name another Python "
@@ -34,6 +38,16 @@ def lack_of(need):
     if tuple(int(word) for word in matplotlib.__version__.split(".")[:2]) < OLDEST_MATPLOTLIB:
         return (f"--plot needs matplotlib {'.'.join(map(str, OLDEST_MATPLOTLIB))}, and {sys.executable} has "
                 f"{matplotlib.__version__}: {how}")
+    return ""
+
+
+def lack_of_torch():
+    try:
+        import torch
+        import hetcomm.torch
+    except ImportError as error:
+        return (f"--compare torch needs torch and hetcomm's Python package, and {sys.executable} cannot import them "
+                f"({error}): name another Python by HETCOMM_PYTHON, and for a build tree its python/ by PYTHONPATH")
     return ""
 
 
@@ -56,6 +70,9 @@ def main(arguments):
     if command == "peers":
         import peers
         return peers.answer(sys.stdin, sys.stdout)
+    if command == "pipelines":
+        import pipelines
+        return pipelines.answer(sys.stdin, sys.stdout)
     if command == "plot":
         import plot
         return plot.draw(sys.stdin, *rest)

@@ -1,4 +1,4 @@
-"""Draws the JSON of hetcomm_bench with matplotlib: medians by size, or box plots of a resharding.
+"""Draws the JSON of hetcomm_bench with matplotlib: medians by size, box plots of a resharding, or pipelines by delay.
 
 Medians by size have one panel for each test with logarithmic axes, and one line for each implementation, transport
 and setting. The colour shows the implementation, the dashes the transport, and the marker the setting. hetcomm's
@@ -260,13 +260,75 @@ def box_plots(rows):
     return figure
 
 
+def pipelines(rows):
+    """Times of a micro-batch by delay, with a panel for each rate of the links. Without links: bars by schedule."""
+    from matplotlib.figure import Figure
+    rates = list(dict.fromkeys(row.get("rate_mbit", 0) for row in rows))
+    schedules = list(dict.fromkeys(row["schedule"] for row in rows))
+    colours = dict(zip(schedules, SETTING_COLOURS * len(schedules)))
+    figure = Figure(figsize=(1 + 5.6 * len(rates), 5), layout="constrained")
+    figure.suptitle("time of a micro-batch; dashed: forecast; dotted: torch's own pipelining over Gloo",
+                    color="#555555", fontsize=10)
+    for axes, rate in zip(figure.subplots(1, len(rates), squeeze=False, sharey=True)[0], rates):
+        own = [row for row in rows if row.get("rate_mbit", 0) == rate]
+        if "delay_ms" in rows[0]:
+            draw_delays(axes, own, colours)
+            axes.set_title(f"{rate} Mbit/s" if rate else "links without a limit of rate", loc="left", fontweight="bold")
+            axes.set_xlabel("delay of the link in each direction, ms")
+        else:
+            draw_schedules(axes, own, colours)
+        axes.set_ylabel("ms")
+        axes.set_ylim(bottom=0)
+        axes.grid(color="#e3e3e3", linewidth=0.6)
+        axes.set_axisbelow(True)
+        if "delay_ms" in rows[0]:
+            axes.legend(frameon=False, fontsize=8)
+    return figure
+
+
+def draw_delays(axes, rows, colours):
+    for schedule, colour in colours.items():
+        own = sorted((row for row in rows if row["schedule"] == schedule), key=lambda row: row["delay_ms"])
+        delays = [row["delay_ms"] for row in own]
+        line, = axes.plot(delays, [row["measured_us"] / 1e3 for row in own], color=colour, marker="o", label=schedule)
+        line.set_gid(f"{schedule} measured")
+        axes.plot(delays, [row["forecast_us"] / 1e3 for row in own], color=colour, linestyle=(0, (5, 3)), linewidth=1)
+        torch = [(row["delay_ms"], row["torch_us"]["torch over gloo"] / 1e3) for row in own
+                 if "torch over gloo" in row.get("torch_us", {})]
+        if torch:
+            axes.plot(*zip(*torch), color=colour, linestyle=(0, (1, 2)), marker="x")
+
+
+def draw_schedules(axes, rows, colours):
+    names = ["measured", *dict.fromkeys(name for row in rows for name in row.get("torch_us", {}))]
+    width = 0.8 / len(names)
+    for place, row in enumerate(rows):
+        times = {"measured": row["measured_us"], **row.get("torch_us", {})}
+        for number, name in enumerate(names):
+            if name not in times:
+                continue
+            at = place + (number - (len(names) - 1) / 2) * width
+            bar, = axes.bar(at, times[name] / 1e3, width * 0.9, color=colours[row["schedule"]],
+                            alpha=1 / (1 + 0.6 * number), label=name if place == 0 else None)
+            bar.set_gid(f"{row['schedule']} {name}")
+        axes.hlines(row["forecast_us"] / 1e3, place - 0.45, place + 0.45, color="#333333", linestyle=(0, (5, 3)))
+    axes.set_xticks(range(len(rows)), [row["schedule"] for row in rows], fontsize=8)
+    if len(names) > 1:
+        axes.legend(frameon=False, fontsize=8)
+
+
+def list_figure(rows):
+    """Returns the picture of a test that measures a job."""
+    return pipelines(rows) if rows and rows[0].get("test") == "pipeline" else box_plots(rows)
+
+
 def draw(source, path):
     import matplotlib
     document = json.load(source)
     kind = os.path.splitext(path)[1][1:].lower()
     # Text stays text in an SVG, and equal data make equal files.
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "hetcomm"}):
-        figure = box_plots(document) if isinstance(document, list) else by_size(document)
+        figure = list_figure(document) if isinstance(document, list) else by_size(document)
         kind = kind if kind in ("png", "pdf") else "svg"
         undated = {"png": {}, "pdf": {"CreationDate": None}, "svg": {"Date": None}}[kind]
         figure.savefig(path, format=kind, metadata=undated)

@@ -14,11 +14,10 @@ pipeline_test.py BENCH --table    the rows, with more delays and schedules, and 
 """
 
 import json
-import os
 import statistics
 import sys
 
-from namespaces import Namespaces, Wire, need, run_ranks, sh, wait_until_up
+from namespaces import TwoHosts, need, run_ranks
 
 ATTEMPTS = 3
 STAGE_MS = 20
@@ -31,53 +30,12 @@ FORECAST = 0.03
 FORECAST_OF_1F1B = 0.05
 
 
-class Link(Namespaces):
-    """Two hosts, and a wire between them that delays frames by |delay_ms|; 0: they are joined as they are."""
-
-    def __init__(self, delay_ms, mbit=0):
-        tag = f"hetcomm-pipeline-{os.getpid()}-{int(delay_ms * 10)}"
-        self.hosts = [f"{tag}-h{i}" for i in range(2)]
-        self.between = f"{tag}-w"
-        self.delay_ms = delay_ms
-        self.mbit = mbit
-        self.wire = None
-        super().__init__([*self.hosts, self.between])
-
-    def make(self):
-        for name in self.names:
-            sh("ip", "netns", "add", name)
-            sh("ip", "-n", name, "link", "set", "lo", "up")
-        ends = ("end0", "end1")
-        if self.delay_ms == 0:
-            sh("ip", "-n", self.hosts[0], "link", "add", "eth0", "type", "veth", "peer", "name", "eth0", "netns",
-               self.hosts[1])
-        for i, (host, end) in enumerate(zip(self.hosts, ends)):
-            if self.delay_ms > 0:
-                sh("ip", "-n", host, "link", "add", "eth0", "type", "veth", "peer", "name", end, "netns", self.between)
-                sh("ip", "-n", self.between, "link", "set", end, "up")
-            sh("ip", "-n", host, "address", "add", f"198.18.12.{i + 1}/24", "dev", "eth0")
-            sh("ip", "-n", host, "link", "set", "eth0", "up")
-            sh("ip", "netns", "exec", host, "sysctl", "-qw", "net.ipv4.tcp_slow_start_after_idle=0")
-            if self.mbit:
-                # A burst above 64 KiB, so that large segments pass whole.
-                sh("tc", "-n", host, "qdisc", "add", "dev", "eth0", "root", "tbf", "rate", f"{self.mbit}mbit",
-                   "burst", "131072", "latency", "300ms")
-        if self.delay_ms > 0:
-            self.wire = Wire(self.between, ends, self.delay_ms)
-        for host in self.hosts:
-            wait_until_up(host, "eth0")
-
-    def __exit__(self, *_):
-        if self.wire is not None:
-            self.wire.cut()
-        super().__exit__()
-
-    def run(self, bench, *words, limit_s=200):
-        """The rows by schedule."""
-        command = [bench, "pipeline", "--format", "json", "--stage-ms", str(STAGE_MS), *words]
-        settings = {"HETCOMM_BOOTSTRAP_TIMEOUT": "20s"}
-        text = run_ranks(self.hosts, "198.18.12.1", command, settings, limit_s)
-        return {row["schedule"]: row for row in json.loads(text)}
+def run(link, bench, *words, limit_s=200):
+    """The rows by schedule."""
+    command = [bench, "pipeline", "--format", "json", "--stage-ms", str(STAGE_MS), *words]
+    settings = {"HETCOMM_BOOTSTRAP_TIMEOUT": "20s"}
+    text = run_ranks(link.hosts, link.address, command, settings, limit_s)
+    return {row["schedule"]: row for row in json.loads(text)}
 
 
 def measure(bench, delayed, plain, rounds, *words):
@@ -85,7 +43,7 @@ def measure(bench, delayed, plain, rounds, *words):
     seen = [[], []]
     for _ in range(rounds):
         for i, link in enumerate((delayed, plain)):
-            seen[i].append(link.run(bench, "--rounds", "1", *words))
+            seen[i].append(run(link, bench, "--rounds", "1", *words))
     for runs in seen:
         for name, row in runs[-1].items():
             for key in ("measured_us", "forecast_us", "busy_us", "latency_us", "stage_us"):
@@ -117,7 +75,7 @@ def describe(delayed, plain):
 
 
 def check(bench, part, delay_ms):
-    with Link(delay_ms) as delayed, Link(0) as plain:
+    with TwoHosts(delay_ms) as delayed, TwoHosts(0) as plain:
         faults = []
         for attempt in range(1, ATTEMPTS + 1):
             rows = measure(bench, delayed, plain, 3, "--schedules", SCHEDULES, "--micro-batches", "16,64")
@@ -133,7 +91,7 @@ def check(bench, part, delay_ms):
 def print_table(bench):
     print("c/t    schedule        micro-batch without delay  ratio  forecast  without delay")
     for delay_ms in (4, 8.6, 13, 17.6, 25, 40):
-        with Link(delay_ms) as delayed, Link(0) as plain:
+        with TwoHosts(delay_ms) as delayed, TwoHosts(0) as plain:
             rows = measure(bench, delayed, plain, 3, "--schedules", SCHEDULES + ",gpipe,zb-h1",
                            "--micro-batches", "64,192")
             for name, row in rows[0].items():

@@ -27,7 +27,7 @@ if(TARGET hetcomm_bench)
     LABELS asan)
   set(bench_tool_test Python3::Interpreter ${CMAKE_CURRENT_LIST_DIR}/bench_tool_test.py
     $<TARGET_FILE:hetcomm_bench>)
-  foreach(part Formats Usage Comparison Lifetime Pipelines Places Simulation TwoHosts)
+  foreach(part Formats Usage Comparison Lifetime Pipelines Places Simulation TwoHosts Links)
     string(TOLOWER ${part} name)
     hetcomm_ctest(bench_${name} TARGET hetcomm_bench
       COMMAND ${bench_tool_test} ${part}

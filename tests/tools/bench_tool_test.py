@@ -14,6 +14,7 @@ import io
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import socket
@@ -386,6 +387,17 @@ class Pipelines(Runs):
                                               "0.1"))
 
 
+    def test_picture_has_every_schedule(self):
+        env = environment(HETCOMM_PYTHON=python_with_matplotlib())
+        with tempfile.TemporaryDirectory() as folder:
+            plot = f"{folder}/p.svg"
+            self.run_ok("pipeline", "--micro-batches", "2,4", "--rounds", "1", "--stage-ms", "0.1", "--schedules",
+                        "1f1b,zb-h1", "--plot", plot, env=env)
+            root = xml.etree.ElementTree.parse(plot).getroot()
+            drawn = {each.get("id") for each in root.iter()}
+            self.assertLessEqual({"1f1b measured", "zb-h1 measured"}, drawn)
+
+
 class Simulation(Runs):
     def test_auto_is_close_to_the_best_plan_that_it_may_choose(self):
         """The simulation of flows knows nothing of the forecasts by which auto chooses."""
@@ -455,6 +467,68 @@ class Hosts(unittest.TestCase):
         left = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True).stdout
         self.assertNotIn(f"hetcomm-{process.pid}-", left)
         return process.returncode, out, errors
+
+
+class Links(Hosts):
+    @staticmethod
+    def namespaces():
+        """Those of links, with the process that made each."""
+        listed = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True).stdout
+        return [(name, int(maker)) for name, maker in re.findall(r"(hetcomm-(\d+)-\d+-[hw]\S*)", listed)]
+
+    def left_over(self):
+        """Those whose maker has gone. Other tests may have some of their own meanwhile."""
+        return [name for name, maker in self.namespaces() if not pathlib.Path(f"/proc/{maker}").exists()]
+
+    def test_pipelines_are_measured_over_every_link(self):
+        """The delay shows in the latency, and the rate in the time that the link is busy."""
+        done = bench("pipeline", "--delays", "0,3", "--rates", "0,40", "--micro-batches", "2,4", "--rounds", "2",
+                     "--stage-ms", "1", "--schedules", "1f1b,h-1f1b", "--ranks", "4", "-b", "200K", "--format", "json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        rows = json.loads(done.stdout)
+        self.assertEqual([(row["delay_ms"], row["rate_mbit"], row["schedule"]) for row in rows],
+                         [(delay, rate, name) for rate in (0, 40) for delay in (0, 3) for name in ("1f1b", "h-1f1b")])
+        for row in rows:
+            self.assertEqual((row["ranks"], len(row["times_us"])), (4, 2))
+            if row["delay_ms"]:
+                self.assertGreater(row["latency_us"], 3000)
+            if row["rate_mbit"]:
+                # A burst of 128 KiB passes at once, and is there again after 26 ms without traffic.
+                self.assertGreater(row["busy_us"], (200 - 128) * 1024 * 8 / 40)
+        self.assertEqual(self.left_over(), [])
+
+    def test_table_has_a_line_for_each_link_and_schedule(self):
+        done = bench("pipeline", "--delays", "2", "--micro-batches", "2,4", "--rounds", "1", "--stage-ms", "1",
+                     "--schedules", "1f1b,gpipe")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        lines = done.stdout.splitlines()
+        self.assertEqual([line.split()[:3] for line in lines[-2:]], [["2", "-", "1f1b"], ["2", "-", "gpipe"]])
+        self.assertEqual(lines[-3].split()[:3], ["delay", "rate", "schedule"])
+
+    def test_interrupted_run_leaves_nothing(self):
+        for number in (signal.SIGINT, signal.SIGKILL):
+            with self.subTest(number):
+                marker = f"HETCOMM_BENCH_TEST_RUN={os.getpid()}-{number}"
+                env = environment(HETCOMM_BENCH_TEST_RUN=marker.partition("=")[2])
+                run = subprocess.Popen([BENCH, "pipeline", "--delays", "1,2", "--rounds", "50", "--schedules", "1f1b"],
+                                       stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=env)
+                deadline = time.monotonic() + 30
+                made = []
+                while len(made) < 6 and time.monotonic() < deadline:
+                    time.sleep(0.1)
+                    makers = descendants_named(marker)
+                    made = [name for name, maker in self.namespaces() if maker in makers]
+                self.assertEqual(len(made), 6)
+                run.send_signal(number)
+                run.wait(timeout=30)
+                while (self.left_over() or descendants_named(marker)) and time.monotonic() < deadline:
+                    time.sleep(0.1)
+                self.assertEqual((self.left_over(), descendants_named(marker)), ([], []))
+
+    def test_failure_of_a_rank_is_told(self):
+        done = bench("pipeline", "--delays", "1", "--schedules", "nothing", "--rounds", "1")
+        self.assertEqual(done.returncode, 1, done.stdout)
+        self.assertIn("nothing", done.stderr)
 
 
 class TwoHosts(Hosts):
@@ -552,7 +626,14 @@ class Usage(unittest.TestCase):
             ("queue", "--compute", "none"): "--compute none is for pipeline",
             ("pipeline", "--micro-batches", "9,9"): "--micro-batches",
             ("pipeline", "--micro-batches", "9"): "--micro-batches",
-            ("pipeline", "--compare", "mpi"): "measures hetcomm alone",
+            ("pipeline", "--compare", "mpi"): "with torch only",
+            ("pipeline", "--compare", "torch,mpi"): "with torch only",
+            ("pipeline", "--compare", "torch", "--compute", "burn"): "--compute timer",
+            ("latency", "--compare", "torch"): "for pipeline",
+            ("queue", "--compare", "torch"): "for pipeline",
+            ("latency", "--delays", "1"): "are for pipeline",
+            ("pipeline", "--delays", "-1"): "--delays",
+            ("pipeline", "--rates", "fast"): "--rates",
             ("reshard", "--cases", "1x1:1x1,4x"): "4x",
             ("reshard", "--strategies", "direct,leadr"): "did you mean 'leader'",
             ("latency", "here", "there"): "there",

@@ -1,0 +1,182 @@
+"""Pipelines over links of several delays and rates, beside PyTorch's own.
+
+Each link joins two hosts, which are network namespaces of this machine and have half of the ranks each. All links are
+measured in turns, round by round. Without links the ranks are processes of this host. PyTorch's pipelines run in
+Python (hetcomm.bench_pipeline), and beside them the same torch modules by hetcomm.pipeline.
+"""
+
+import contextlib
+import json
+import os
+import signal
+import statistics
+import subprocess
+import sys
+
+from hosts import TwoHosts, lack_of, run_ranks
+
+# A run begins with the start of its processes, and of torch in them.
+START_S = 120
+MEASURED = ("measured_us", "forecast_us", "undelayed_us", "overhead_us", "stage_us", "busy_us", "latency_us")
+BACKENDS = ("gloo", "hetcomm")
+
+
+class Place:
+    """Where a job runs: on two hosts that a link joins, or on this one."""
+
+    def __init__(self, question, link):
+        self.question = question
+        self.link = link
+
+    def run(self, command, limit_s):
+        """Returns what rank 0 prints."""
+        ranks = self.question["ranks"]
+        if self.link is None:
+            ended = subprocess.run([*command, "--ranks", str(ranks)], capture_output=True, text=True, timeout=limit_s,
+                                   check=False)
+            if ended.returncode != 0:
+                raise RuntimeError(ended.stderr.strip())
+            return ended.stdout
+        hosts = [self.link.hosts[2 * rank // ranks] for rank in range(ranks)]
+        # Every host has one address besides those of its loopback.
+        settings = {"GLOO_SOCKET_IFNAME": "eth0", "HETCOMM_BOOTSTRAP_TIMEOUT": "20s"}
+        return run_ranks(hosts, self.link.address, command, settings, limit_s)
+
+    def named(self):
+        if self.link is None:
+            return "this host"
+        rate = f", {self.link.mbit} Mbit/s" if self.link.mbit else ""
+        return f"{self.link.delay_ms:g} ms{rate}"
+
+    def about(self):
+        if self.link is None:
+            return {}
+        return {"delay_ms": self.link.delay_ms, "rate_mbit": self.link.mbit}
+
+
+def say(text):
+    """Tells hetcomm_bench, which otherwise takes a long silence for a hang."""
+    print(f"progress: {text}", flush=True)
+
+
+def limit_of(question, rounds):
+    """Returns the time limit of a job: some times what its computation takes."""
+    computed = question["stage_ms"] * 1e-3 * sum(question["micro_batches"]) * len(question["schedules"]) * rounds
+    return START_S + 8 * computed
+
+
+def words_of(question):
+    return ["--schedules", ",".join(question["schedules"]), "--stage-ms", str(question["stage_ms"]),
+            "--micro-batches", ",".join(map(str, question["micro_batches"]))]
+
+
+def measure_round(place, question):
+    """Returns the rows of one round over hetcomm, as hetcomm_bench itself measures them."""
+    command = [question["program"], "pipeline", "--format", "json", "--rounds", "1", *words_of(question),
+               "--compute", question["compute"], "-b", str(question["bytes"])]
+    if question["in_flight"]:
+        command += ["--window", str(question["in_flight"])]
+    return json.loads(place.run(command, limit_of(question, 1)))
+
+
+def joined(rounds):
+    """Returns the rows of several rounds as one, with medians."""
+    rows = []
+    for same in zip(*rounds):
+        row = dict(same[-1])
+        for key in MEASURED:
+            row[key] = statistics.median(each[key] for each in same)
+        for key in ("times_us", "runs_us"):
+            row[key] = [one for each in same for one in each[key]]
+        rows.append(row)
+    return rows
+
+
+def compare_torch(place, question, rows):
+    """Adds to |rows| what torch modules take: by hetcomm.pipeline, and by torch's own pipelining."""
+    slowest = max(rows, key=lambda row: row["busy_us"] + row["latency_us"])
+    command = [sys.executable, "-m", "hetcomm.bench_pipeline", "--json", *words_of(question),
+               "--bytes", str(question["bytes"]), "--rounds", str(question["rounds"]),
+               "--in-flight", str(question["in_flight"]), "--compare", ",".join(BACKENDS),
+               "--link-us", str(slowest["busy_us"]), str(slowest["latency_us"])]
+    # Torch's own runs come over each backend, and some with receives that are posted late, too.
+    limit_s = limit_of(question, (question["rounds"] + 1) * (1 + 2 * len(BACKENDS)))
+    compared = json.loads(place.run(command, limit_s))
+    for row, other in zip(rows, compared["rows"]):
+        row["torch_version"] = compared["torch"]
+        row["torch_us"] = {name: statistics.median(us) for name, us in other["us"].items()}
+        row["torch_ratios"] = other["ratios"]
+
+
+def measure_all(question):
+    links = [(delay, rate) for rate in question["rates_mbit"] for delay in question["delays_ms"]]
+    with contextlib.ExitStack() as stack:
+        places = [Place(question, stack.enter_context(TwoHosts(*link))) for link in links]
+        places = places or [Place(question, None)]
+        rounds = [[] for _ in places]
+        for number in range(question["rounds"]):
+            for place, own in zip(places, rounds):
+                say(f"{place.named()}, round {number + 1} of {question['rounds']}")
+                own.append(measure_round(place, question))
+        rows = []
+        for place, own in zip(places, rounds):
+            of_place = joined(own)
+            if question["compares_torch"]:
+                say(f"{place.named()}, torch")
+                compare_torch(place, question, of_place)
+            rows += [{**place.about(), **row} for row in of_place]
+        return rows
+
+
+def table_of(rows):
+    """Returns the rows as text: times in milliseconds."""
+    text = ("# Times of a micro-batch in ms: as measured, as simulated, and as simulated over links that take no time;\n"
+            "# of the slowest boundary, the time on the link and the time until arrival\n")
+    has_links = "delay_ms" in rows[0]
+    named = [name for name in ("hetcomm.pipeline", *(f"torch over {each}" for each in BACKENDS))
+             if any(name in row.get("torch_us", {}) for row in rows)]
+    if named:
+        text += ("# Then torch modules: by hetcomm.pipeline, and by torch's own pipelining, with how many times as "
+                 "long as\n# hetcomm.pipeline it takes in the same round\n")
+    text += ("delay   rate " if has_links else "") + (
+        "schedule          ranks   stage    busy latency in flight measured forecast       undelayed")
+    text += "".join(f"{name:>28}" if name != "hetcomm.pipeline" else f"{name:>18}" for name in named) + "\n"
+    for row in rows:
+        if has_links:
+            text += f"{row['delay_ms']:5g} {row['rate_mbit'] or '-':>6} "
+        ratio = f"({row['measured_us'] / row['forecast_us']:.3f})" if row["forecast_us"] else ""
+        text += (f"{row['schedule']:<18}{row['ranks']:5} {row['stage_us'] / 1e3:7.2f} {row['busy_us'] / 1e3:7.2f} "
+                 f"{row['latency_us'] / 1e3:7.2f} {row['in_flight']:9} {row['measured_us'] / 1e3:8.2f} "
+                 f"{row['forecast_us'] / 1e3:8.2f} {ratio} {row['undelayed_us'] / 1e3:8.2f}")
+        for name in named:
+            us = row.get("torch_us", {}).get(name)
+            if name == "hetcomm.pipeline":
+                text += f"{us / 1e3:18.2f}" if us else f"{'-':>18}"
+            else:
+                text += f"{us / 1e3:20.2f} ({row['torch_ratios'][name]:.3f})" if us else f"{'-':>28}"
+        text += "\n"
+    return text
+
+
+def answer(source, sink):
+    """Reads a question, and prints lines of progress, and then the rows and their table as JSON."""
+    question = json.load(source)
+    if question["delays_ms"]:
+        lack = lack_of("ip", "tc", "sysctl", "unshare")
+        if lack:
+            print(f"--delays and --rates join hosts on this machine: {lack}", file=sys.stderr)
+            return 1
+
+    def end(*_):
+        # Namespaces are taken down on the way out.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        sys.exit(1)
+
+    signal.signal(signal.SIGTERM, end)
+    try:
+        rows = measure_all(question)
+    except (RuntimeError, subprocess.SubprocessError, OSError) as error:
+        print(getattr(error, "stderr", "") or error, file=sys.stderr)
+        return 1
+    print(json.dumps({"rows": rows, "table": table_of(rows)}), file=sink, flush=True)
+    return 0
