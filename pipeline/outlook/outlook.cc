@@ -168,13 +168,16 @@ Result<std::vector<uint32_t>> find_in_flight(const Schedule& schedule, const Pip
 
 }  // namespace
 
+Status check_size(const Schedule& schedule) {
+  const uint64_t steps = uint64_t{schedule.stages()} * schedule.micro_batches;
+  if (steps <= kMaxQuestionSteps) return {};
+  return {Code::kOutOfResources,
+          fmt::format("the schedule has {} steps, and {} are the most that are looked at", steps,
+                      kMaxQuestionSteps)};
+}
+
 Result<Outlook> look_at(ScheduleQuestion question) {
-  const uint64_t steps = uint64_t{question.schedule.stages()} * question.schedule.micro_batches;
-  if (steps > kMaxQuestionSteps) {
-    return Status(Code::kOutOfResources,
-                  fmt::format("the schedule has {} steps, and {} are the most that are looked at",
-                              steps, kMaxQuestionSteps));
-  }
+  HETCOMM_RETURN_IF_ERROR(check_size(question.schedule));
   Outlook outlook;
   CheckOptions options = std::move(question.check);
   const bool is_lowered = level_of(question.schedule) != Level::kCompute;

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "pipeline/outlook/measured.h"
 #include "pipeline/outlook/question.h"
 #include "pipeline/schedule/schedule.h"
 #include "pipeline/simulate/forecast.h"
@@ -25,9 +26,10 @@ struct Outlook {
   Forecast forecast;  // with the spans of all actions
 };
 
+// Fails with kOutOfResources if stages times micro-batches are more than 2^22.
+Status check_size(const Schedule& schedule);
 // Checks the schedule of |question|, finds how many items have to be in flight unless that is
-// given, and simulates it. Fails as check() and simulate() do, and with kOutOfResources if stages
-// times micro-batches are more than 2^22.
+// given, and simulates it. Fails as check_size(), check() and simulate() do.
 Result<Outlook> look_at(ScheduleQuestion question);
 
 // A step on the longest path: it could not start before the previous one had ended.
@@ -51,5 +53,7 @@ std::string to_json(const Outlook& outlook);
 std::string to_chrome_trace(const Outlook& outlook);
 // Returns a Gantt chart. Fails with kUnsupported if there is too much to see in a picture.
 Result<std::string> to_svg(const Outlook& outlook);
+// Returns the same with |run| of the schedule below the forecast of each rank.
+Result<std::string> to_svg(const Outlook& outlook, const MeasuredRun& run);
 
 }  // namespace hetcomm::pipeline

@@ -13,7 +13,8 @@ constexpr size_t kMaxDrawn = 40'000;
 constexpr uint32_t kMaxRanks = 128;
 constexpr double kWidth = 1160;  // of the time axis
 constexpr double kLeft = 70;
-constexpr double kRow = 22;
+constexpr double kBar = 22;
+constexpr double kGap = 8;  // below a rank with two bars
 constexpr double kTop = 44;
 constexpr double kFontSize = 11;
 
@@ -38,10 +39,14 @@ const Colour* colour_of(ActionKind kind) {
 
 class Chart {
  public:
-  explicit Chart(const Outlook& outlook)
+  // |run|: null, or a run of the schedule.
+  Chart(const Outlook& outlook, const MeasuredRun* run)
       : outlook_(outlook),
-        scale_(kWidth / static_cast<double>(std::max<uint64_t>(1, outlook.forecast.total_ns))),
-        svg_(kLeft + kWidth + 20, kTop + kRow * outlook.schedule.ranks() + 40,
+        run_(run),
+        total_ns_(end_of(outlook, run)),
+        row_(run == nullptr ? kBar : 2 * kBar + kGap),
+        scale_(kWidth / static_cast<double>(std::max<uint64_t>(1, total_ns_))),
+        svg_(kLeft + kWidth + 20, kTop + row_ * outlook.schedule.ranks() + 40,
              static_cast<int>(kFontSize), "pipeline schedule") {
     for (const std::vector<uint32_t>& stages : stages_by_rank(outlook.schedule)) {
       most_chunks_ = std::max(most_chunks_, stages.size());
@@ -64,6 +69,16 @@ class Chart {
   }
 
  private:
+  // Returns when the picture ends.
+  static uint64_t end_of(const Outlook& outlook, const MeasuredRun* run) {
+    uint64_t end_ns = outlook.forecast.total_ns;
+    if (run == nullptr) return end_ns;
+    for (const std::vector<Span>& spans : run->spans) {
+      for (const Span& each : spans) end_ns = std::max(end_ns, each.end_ns);
+    }
+    return end_ns;
+  }
+
   double x_of(uint64_t ns) const { return kLeft + static_cast<double>(ns) * scale_; }
   std::string time_text(uint64_t ns) const {
     if (!outlook_.has_times) return std::to_string(ns);
@@ -94,9 +109,16 @@ class Chart {
   }
 
   void draw_rank(uint32_t rank) {
-    const double y = kTop + kRow * rank;
+    const double y = kTop + row_ * rank;
     svg_.text(8, y + 15, fmt::format("rank {}", rank));
-    svg_.rectangle(kLeft, y + 1, kWidth, kRow - 3, R"(fill="#f1f1f1")");
+    draw_bar(rank, y, outlook_.forecast.actions[rank]);
+    if (run_ == nullptr) return;
+    svg_.text(20, y + kBar + 15, "as run", R"(fill="#777")");
+    draw_bar(rank, y + kBar, run_->spans[rank]);
+  }
+
+  void draw_bar(uint32_t rank, double y, const std::vector<Span>& spans) {
+    svg_.rectangle(kLeft, y + 1, kWidth, kBar - 3, R"(fill="#f1f1f1")");
     const std::vector<Action>& actions = outlook_.schedule.actions[rank];
     for (size_t i = 0; i < actions.size(); ++i) {
       const Colour* const colour = colour_of(actions[i].kind);
@@ -104,9 +126,8 @@ class Chart {
       // The two halves of a pair share its time.
       const bool is_second = i > 0 && actions[i - 1].overlaps_next;
       const bool is_half = actions[i].overlaps_next || is_second;
-      draw_step(actions[i], outlook_.forecast.actions[rank][i], colour->fill,
-                y + 1 + (is_second ? (kRow - 3) / 2 : 0), is_half ? (kRow - 3) / 2 : kRow - 3,
-                rank);
+      draw_step(actions[i], spans[i], colour->fill, y + 1 + (is_second ? (kBar - 3) / 2 : 0),
+                is_half ? (kBar - 3) / 2 : kBar - 3, rank);
     }
   }
 
@@ -121,7 +142,7 @@ class Chart {
         fmt::format("{} on rank {}: {} to {}", to_text(action), rank, time_text(span.start_ns),
                     time_text(span.end_ns)));
     const std::string number = std::to_string(action.micro_batch);
-    const bool is_half = height < kRow - 3;
+    const bool is_half = height < kBar - 3;
     const double letter = is_half ? 5 : 7;
     if (width < letter * static_cast<double>(number.size()) + 2) return;
     svg_.text(x + width / 2, y + (is_half ? 8 : 14), number,
@@ -129,11 +150,11 @@ class Chart {
   }
 
   void draw_axis() {
-    const double y = kTop + kRow * outlook_.schedule.ranks() + 4;
+    const double y = kTop + row_ * outlook_.schedule.ranks() + 4;
     svg_.line(kLeft, y, kLeft + kWidth, y, R"(stroke="#555")");
     for (int i = 0; i <= 4; ++i) {
-      const uint64_t ns = outlook_.forecast.total_ns / 4 * static_cast<uint64_t>(i);
-      const uint64_t at = i == 4 ? outlook_.forecast.total_ns : ns;
+      const uint64_t ns = total_ns_ / 4 * static_cast<uint64_t>(i);
+      const uint64_t at = i == 4 ? total_ns_ : ns;
       svg_.line(x_of(at), y, x_of(at), y + 4, R"(stroke="#555")");
       svg_.text(x_of(at), y + 17, time_text(at),
                 i == 0   ? R"(text-anchor="start")"
@@ -143,6 +164,9 @@ class Chart {
   }
 
   const Outlook& outlook_;
+  const MeasuredRun* const run_;
+  const uint64_t total_ns_;
+  const double row_;  // height of a rank
   const double scale_;
   present::Svg svg_;
   size_t most_chunks_ = 1;
@@ -151,7 +175,9 @@ class Chart {
 
 }  // namespace
 
-Result<std::string> to_svg(const Outlook& outlook) {
+namespace {
+
+Result<std::string> draw(const Outlook& outlook, const MeasuredRun* run) {
   size_t steps = 0;
   for (const std::vector<Action>& actions : outlook.schedule.actions) steps += actions.size();
   if (steps > kMaxDrawn || outlook.schedule.ranks() > kMaxRanks) {
@@ -159,7 +185,15 @@ Result<std::string> to_svg(const Outlook& outlook) {
                   fmt::format("a picture has at most {} actions of {} ranks, not {} of {}",
                               kMaxDrawn, kMaxRanks, steps, outlook.schedule.ranks()));
   }
-  return Chart(outlook).draw();
+  return Chart(outlook, run).draw();
+}
+
+}  // namespace
+
+Result<std::string> to_svg(const Outlook& outlook) { return draw(outlook, nullptr); }
+
+Result<std::string> to_svg(const Outlook& outlook, const MeasuredRun& run) {
+  return draw(outlook, &run);
 }
 
 }  // namespace hetcomm::pipeline

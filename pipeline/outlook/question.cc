@@ -28,6 +28,7 @@ constexpr int kNesting = 8;
 constexpr uint64_t kMaxNs = uint64_t{1} << 53;     // 104 days
 constexpr uint64_t kMaxLimit = uint64_t{1} << 60;  // in activations or bytes
 constexpr uint64_t kMaxEffort = 100'000'000'000;   // an hour or two
+constexpr size_t kMaxTraces = size_t{1} << 16;
 constexpr std::string_view kArranged = "arranged";
 
 class QuestionReader {
@@ -35,13 +36,17 @@ class QuestionReader {
   Result<ScheduleQuestion> read(const Json& document) {
     Fields fields(document, "", failure_);
     fields.allow_only({"format", "version", "schedule", "reductions", "level", "receives_ahead",
-                       "send_waits", "send_buffers", "times", "memory", "limits", "in_flight"});
+                       "send_waits", "send_buffers", "times", "memory", "limits", "in_flight",
+                       "traces", "may_split"});
     if (const Json* const times = fields.find("times"); times != nullptr) raw_times(*times);
     question_.check.in_flight = numbers(fields, "in_flight", kMaxMicroBatches);
     question_.check.limits = numbers<int64_t>(fields, "limits", kMaxLimit);
     read_memory(fields);
+    read_traces(fields);
     const Json* const schedule = fields.find("schedule");
-    if (schedule == nullptr) {
+    if (schedule == nullptr && !question_.traces.empty()) {
+      take_schedule_of_traces();
+    } else if (schedule == nullptr) {
       fields.fail("schedule", "is missing");
     } else {
       read_schedule(Fields(*schedule, "schedule", failure_));
@@ -72,6 +77,30 @@ class QuestionReader {
         },
         kMaxStages);
     return list;
+  }
+
+  void read_traces(Fields& fields) {
+    fields.each(
+        "traces",
+        [&](const Json& json, const std::string& path) {
+          question_.traces.push_back(read_trace(Fields(json, path, failure_)));
+        },
+        kMaxTraces);
+    question_.may_split = fields.flag("may_split");
+    if (!question_.traces.empty()) return;
+    for (const char* const name : {"traces", "may_split"}) {
+      if (fields.has(name)) fields.fail(name, "has no trace");
+    }
+  }
+
+  void take_schedule_of_traces() {
+    if (!failure_.ok()) return;
+    Result<Schedule> schedule = schedule_of(question_.traces);
+    if (!schedule.ok()) {
+      failure_ = schedule.status();
+    } else {
+      question_.schedule = std::move(schedule).value();
+    }
   }
 
   void read_schedule(Fields fields) {

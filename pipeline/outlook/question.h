@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "pipeline/outlook/measured.h"
 #include "pipeline/schedule/check.h"
 #include "pipeline/schedule/schedule.h"
 #include "pipeline/simulate/times.h"
@@ -22,6 +23,10 @@ struct ScheduleQuestion {
   std::vector<uint32_t> exposed;  // H-1F1B: boundaries that no schedule can hide (warmups.h)
   std::optional<PipelineTimes> times;
   CheckOptions check;  // in_flight is empty if the document has none
+  // Of a run of the schedule; run_view.h looks at it. Whether better schedules may split backward
+  // steps although the schedule does not.
+  std::vector<RankTrace> traces;
+  bool may_split = false;
 };
 
 // Fails with kInvalidArgument for a wrong document; the text names the line of a syntax error, or

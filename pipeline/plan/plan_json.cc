@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "pipeline/schedule/cells_json.h"
+#include "pipeline/schedule/parameters_json.h"
 #include "reshard/by_strategy.h"
 #include "reshard/element_types.h"
 #include "src/base/mix64.h"
@@ -305,18 +306,8 @@ Json json_of(const PlanSchedule& schedule) {
     }
     return json;
   }
-  const ScheduleParameters& given = schedule.parameters;
-  Json boundaries = Json::array();
-  for (const BoundaryTime& each : given.boundaries) {
-    boundaries.push_back({{"busy_ns", each.busy_ns}, {"latency_ns", each.latency_ns}});
-  }
   json["name"] = schedule.name;
-  json["parameters"] = {{"warmups", given.warmups},
-                        {"slow_boundaries", given.slow_boundaries},
-                        {"recomputed_stages", given.recomputed_stages},
-                        {"epsilon_ppm", given.epsilon_ppm},
-                        {"stage_ns", given.stage_ns},
-                        {"boundaries", std::move(boundaries)}};
+  json["parameters"] = json_of(schedule.parameters);
   return json;
 }
 

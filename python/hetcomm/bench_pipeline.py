@@ -109,11 +109,14 @@ class _Job:
             parameters["times"] = self._times(list(range(self.ranks)))
         made = pipeline.Schedule.named(schedule, ranks=self.ranks, chunks=chunks,
                                        micro_batches=micro_batches, **parameters)
+        tensors = [pipeline.Tensor("x", "float32", (1, self.elements))]
+        # One more than no step waits for in the simulation, which has no jitter.
+        needed = [self.arguments.in_flight or each + 1
+                  for each in made.in_flight(self._times(made.rank_of))]
         plan = pipeline.Plan.of(
             stages=[pipeline.Stage([rank]) for rank in made.rank_of],
-            tensors=[pipeline.Tensor("x", "float32", (1, self.elements))],
-            micro_batches=micro_batches, micro_batch_size=1, schedule=made,
-            in_flight=self.arguments.in_flight)
+            boundaries=[pipeline.Boundary(i, i + 1, tensors, each) for i, each in enumerate(needed)],
+            micro_batches=micro_batches, micro_batch_size=1, schedule=made)
         seconds = self.arguments.stage_ms / 1e3 / chunks
         modules = [_stage(self.torch, seconds) for rank in made.rank_of if rank == self.rank]
         trainer = pipeline.Pipeline(self.communicator, plan, modules,
@@ -273,7 +276,8 @@ def main() -> int:
     parser.add_argument("--stage-ms", type=float, default=20, help="computation of a rank (20)")
     parser.add_argument("--micro-batches", default="16,64", help="few and many (16,64)")
     parser.add_argument("--bytes", type=int, default=4096, help="of a boundary (4096)")
-    parser.add_argument("--in-flight", type=int, default=0, help="items of a boundary; 0: by the plan")
+    parser.add_argument("--in-flight", type=int, default=0,
+                        help="items of a boundary; 0: one more than the simulation needs")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--compare", default="gloo,hetcomm",
                         help="backends of torch's own pipelining; '': none (gloo,hetcomm)")

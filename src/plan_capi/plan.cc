@@ -12,6 +12,7 @@
 
 #include "pipeline/outlook/outlook.h"
 #include "pipeline/outlook/question.h"
+#include "pipeline/outlook/run_view.h"
 #include "pipeline/plan/check_plan.h"
 #include "pipeline/plan/plan_json.h"
 #include "pipeline/plan/plan_outline.h"
@@ -139,6 +140,24 @@ Result<std::string> draw_plan(const char* given, int32_t form) {
   return reshard::to_text(sized);
 }
 
+// Answers a question that has traces of a run.
+Result<std::string> draft_run(pipeline::ScheduleQuestion question, int32_t form) {
+  Result<pipeline::RunView> view = pipeline::look_at_run(std::move(question));
+  if (!view.ok()) return view.status();
+  switch (form) {
+    case HETCOMM_PLAN_TEXT:
+      return pipeline::to_text(view.value());
+    case HETCOMM_PLAN_JSON:
+      return pipeline::to_json(view.value());
+    case HETCOMM_PLAN_SVG:
+      return pipeline::to_svg(view.value());
+    case HETCOMM_PLAN_CSV:
+      return pipeline::write_csv(view->outlook.schedule);
+    default:
+      return pipeline::to_chrome_trace(view->outlook);
+  }
+}
+
 Result<std::string> draft_schedule(const char* given, int32_t form) {
   if (form < HETCOMM_PLAN_TEXT || form > HETCOMM_PLAN_TRACE) {
     return Status(Code::kInvalidArgument, "form is none of HETCOMM_PLAN_*");
@@ -147,6 +166,7 @@ Result<std::string> draft_schedule(const char* given, int32_t form) {
   if (!text.ok()) return text.status();
   Result<pipeline::ScheduleQuestion> question = pipeline::parse_question(text.value());
   if (!question.ok()) return question.status().annotate("question");
+  if (!question->traces.empty()) return draft_run(std::move(question).value(), form);
   Result<pipeline::Outlook> outlook = pipeline::look_at(std::move(question).value());
   if (!outlook.ok()) return outlook.status();
   switch (form) {

@@ -10,6 +10,7 @@ raised on its rank, and told on the others. A schedule made here runs in torch's
 
 import json
 import math
+import time
 import unittest
 
 import torch
@@ -775,6 +776,48 @@ def schedule_changes(rank, size, folder):
     return True
 
 
+class Slow(nn.Module):
+    def __init__(self, seconds):
+        super().__init__()
+        self.linear = nn.Linear(WIDTH, WIDTH).double()
+        self.seconds = seconds
+
+    def forward(self, x):
+        time.sleep(self.seconds)
+        return self.linear(x)
+
+
+def proposals(rank, size, folder):
+    """The traces of a run tell how long its stages took, on all ranks of all pipelines alike."""
+    start(rank, size, folder)
+    plan = pipeline.Plan.join([plan_of([0, 1], "gpipe", 4, items_of=1),
+                               plan_of([0, 1], "1f1b", 4, items_of=1)])
+    model = {str(i): Slow(0.01 * (1 + i)) for i in range(2)}
+    x, y = rows_of(4 * ROWS)
+    with pipeline.Pipeline(None, plan, own_modules(model, plan, rank), loss=loss_of) as trainer:
+        try:
+            trainer.look_at_run()
+            raise AssertionError("nothing ran")
+        except hetcomm.Error as error:
+            assert error.status == "NOT_FOUND", error
+        trainer.step(x, targets=y)
+        told = json.loads(trainer.look_at_run("json"))
+        for stage, time_ in enumerate(told["run"]["stages"]):
+            assert time_["forward_ns"] >= 1e7 * (1 + stage), told["run"]
+        assert {"zb-h1", "1f1b"} <= {each["name"] for each in told["candidates"]}, told["candidates"]
+        assert "as run" in trainer.look_at_run("svg")
+        assert "of now" in trainer.look_at_run()
+        proposed = trainer.propose_schedule()
+        if proposed is not None:
+            trainer.set_schedule(proposed)
+            trainer.step(x, targets=y)
+        gathered = [None] * size
+        dist.all_gather_object(gathered, None if proposed is None else proposed.json)
+        assert len(set(gathered)) == 1, gathered
+    stop()
+    return True
+
+
 class Failing(nn.Module):
     def __init__(self, error):
         super().__init__()
@@ -1173,6 +1216,9 @@ class Pipelines(TestCase):
 
     def test_schedule_changes_between_steps(self):
         self.all_equal(run(2, schedule_changes), True)
+
+    def test_schedules_are_proposed_from_a_run(self):
+        self.all_equal(run(4, proposals), True)
 
     def test_exception_is_raised_on_its_rank_and_told_on_the_others(self):
         self.all_equal(run(3, failures), True)

@@ -437,6 +437,60 @@ class Schedule(unittest.TestCase):
         self.assertEqual(len(outline["pipelines"]), 2)
         self.assertIn("action 4: 0B1 is there twice", self.refusal("schedule", str(plans / "bad" / "action_twice.json")))
 
+    def write_traces(self, folder, cells, late_ns):
+        """Traces of two ranks; the second one's steps come |late_ns| later than they could. A cell is an action
+        and the milliseconds at which it starts and ends."""
+        files = []
+        for rank, steps in enumerate(cells):
+            document = {"format": "hetcomm pipeline trace", "version": 1, "rank": rank, "pipeline": 0, "group": rank,
+                        "training_step": 0, "evaluation": False, "total_ns": 70_000_000,
+                        "steps": [{"action": action, "start_ns": start * 1_000_000 + rank * late_ns,
+                                   "end_ns": end * 1_000_000 + rank * late_ns, "data_wait_ns": 1, "room_wait_ns": 0}
+                                  for action, start, end in steps]}
+            files.append(pathlib.Path(folder, f"rank{rank}.json"))
+            files[-1].write_text(json.dumps(document))
+        return ",".join(map(str, files))
+
+    def test_run_is_shown_below_its_forecast(self):
+        # Transfers take 5 ms, and the second rank's clock is 7 ms ahead.
+        cells = [[("0F0", 0, 10), ("0F1", 10, 20), ("0B0", 50, 70), ("0B1", 80, 100)],
+                 [("1F0", 15, 25), ("1B0", 25, 45), ("1F1", 45, 55), ("1B1", 55, 75)]]
+        with tempfile.TemporaryDirectory() as folder:
+            csv = pathlib.Path(folder, "schedule.csv")
+            csv.write_text("0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n")
+            words = ("schedule", str(csv), "--traces", self.write_traces(folder, cells, 7_000_000))
+            told = json.loads(self.answer(*words, "--format", "json"))
+            self.assertEqual(told["run"]["transfer_ns"], [5_000_000])
+            self.assertEqual([stage["forward_ns"] for stage in told["run"]["stages"]], [10_000_000] * 2)
+            self.assertIn("as run", self.answer(*words, "--format", "svg"))
+            self.assertIn("of now", self.answer(*words))
+            self.assertNotIn("zb-h1", self.answer(*words))
+            self.assertIn("zb-h1", self.answer(*words, "--may-split"))
+            known = ("--forward", "10ms", "--backward", "20ms", "--boundary", "0=0ms+5ms")
+            self.assertIn("no time is more than 10 % away", self.answer(*words, *known))
+            moved = ("--forward", "8ms", "--backward", "20ms", "--boundary", "0=0ms+5ms")
+            self.assertIn("forward of stage 1 was 8.000 ms, and is 10.000 ms now", self.answer(*words, *moved))
+            csv.write_text("0F0,0B0,0F1,0B1\n1F0,1B0,1F1,1B1\n")
+            self.assertIn("rank 0 performed 0F1 where the schedule has 0B0", self.refusal(*words))
+            csv.write_text("0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n")
+            self.assertIn("is no JSON document", self.refusal(*words[:3], str(csv)))
+            self.assertIn("cannot be read", self.refusal(*words[:3], f"{folder}/none.json"))
+            self.assertIn("--may-split needs --traces", self.refusal(*words[:2], "--may-split"))
+
+    def test_run_of_a_plan_is_that_of_its_pipeline(self):
+        plans = pathlib.Path(__file__).parent.parent / "unit" / "pipeline" / "plans" / "good"
+        plan = json.loads((plans / "two_stages.json").read_text())
+        outline = json.loads(self.answer("schedule", str(plans / "two_stages.json"), "--format", "json"))
+        cells = [[(cell, 10 * i, 10 * i + 5) for i, cell in enumerate(actions)]
+                 for actions in outline["pipelines"][0]["actions"]]
+        with tempfile.TemporaryDirectory() as folder:
+            words = ("schedule", str(plans / "two_stages.json"), "--traces", self.write_traces(folder, cells, 0))
+            told = json.loads(self.answer(*words, "--format", "json"))
+            self.assertEqual(len(told["run"]["stages"]), len(plan["pipelines"][0]["stages"]))
+            trace = pathlib.Path(folder, "rank0.json")
+            trace.write_text(trace.read_text().replace('"pipeline": 0', '"pipeline": 1'))
+            self.assertIn("of no pipeline of the plan", self.refusal(*words))
+
     def test_unsound_schedules_are_explained(self):
         with tempfile.TemporaryDirectory() as folder:
             csv = pathlib.Path(folder, "schedule.csv")

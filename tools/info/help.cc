@@ -48,8 +48,10 @@ DESCRIPTION
   virtual-1f1b, h-1f1b, four-phase, zb-h1, zb-h2, looped-bfs, interleaved-1f1b, interleaved-zb, zb-v,
   dualpipe-v, forward-only, or arranged: a search under --memory-limit. A FILE has a '.' or '/' in its
   name: a schedule in PyTorch's CSV form, a question in JSON, or a pipeline plan, which is checked;
-  the last two take no options but --format. With times it says how long an iteration takes, how much of it is idle, and what the longest path
-  waits for.
+  the last two take no options but --format and --traces. With times it says how long an iteration
+  takes, how much of it is idle, and what the longest path waits for. With the traces of a run it
+  measures the times, draws the run below the forecast, and proposes a better schedule if times have
+  moved by more than 10 %.
 
 OPTIONS
   --variables      Every variable with its default, the value in force and its meaning.
@@ -101,6 +103,11 @@ OPTIONS
                    schedule: items that may have left one side of a boundary and not been taken on
                    the other; one for all boundaries or one for each. So many that no step waits for
                    room unless given.
+  --traces FILE,...
+                   schedule: the traces of a run, as hetcomm_pipeline_trace() or Pipeline.trace() gives
+                   them, at least one for each rank of the schedule.
+  --may-split      schedule: a proposed schedule may split backward steps, although the one that ran
+                   does not.
   -h, --help       This text.
   --version        The version only.
 
@@ -137,6 +144,9 @@ EXAMPLES
 
   hetcomm_info schedule h-1f1b --ranks 4 --micro-batches 16 --forward 10ms --boundary 1=5ms+20ms
       How long an iteration takes with a slow link between stages 1 and 2, and what it waits for.
+
+  hetcomm_info schedule plan.json --traces rank0.json,rank1.json --format svg > run.svg
+      A run below its forecast.
 
   mpirun -n 2 --host node1,node2 hetcomm_info explain --device 1
       How these two hosts would talk, and over which NICs the data of device 1 would go.

@@ -57,7 +57,7 @@ std::string unknown_word(const std::string& word) {
                                            "--boundary",       "--epsilon",    "--overlap",
                                            "--memory-limit",   "--level",      "--receives-ahead",
                                            "--order",          "--effort",     "--send-buffers",
-                                           "--in-flight"}
+                                           "--in-flight",      "--traces",     "--may-split"}
                 : std::vector<std::string>{"explain", "topology", "reshard", "schedule"};
   if (std::count(known.begin(), known.end(), word) > 0) {
     return fmt::format("'{}' does not go with this command", word);
@@ -89,6 +89,8 @@ void add_schedule(CLI::App& command, ScheduleOrder& order) {
   command.add_option("--send-buffers", order.send_buffers)->check(CLI::Range(1u, kMost));
   command.add_option("--in-flight", order.in_flight)->delimiter(',');
   command.add_option("--receives-ahead", order.receives_ahead)->check(CLI::Range(0u, kMost));
+  command.add_option("--traces", order.traces)->delimiter(',');
+  command.add_flag("--may-split", order.may_split);
 }
 
 // Parses the command line. If it is wrong, prints an error and returns the exit status.

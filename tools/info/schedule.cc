@@ -112,10 +112,15 @@ void refuse_options(const ScheduleOrder& order, bool is_question) {
                         order.receives_ahead || order.send_buffers || !order.in_flight.empty();
   if (is_named || (is_question && has_more)) {
     throw std::runtime_error(
-        is_question ? "a file with a question takes no options but --format"
+        is_question ? "a file with a question takes no options but --format and --traces"
                     : "--ranks, --micro-batches, --chunks, --warmups, --epsilon, --order and "
                       "--effort do not go with a file");
   }
+}
+
+Json question_about(Json schedule) {
+  return {
+      {"format", "hetcomm schedule question"}, {"version", 1}, {"schedule", std::move(schedule)}};
 }
 
 // Returns the question about a schedule that has a name.
@@ -136,21 +141,58 @@ Json named_question(const ScheduleOrder& order) {
     for (const Json& each : boundaries_of(order)) slow.push_back(each["after"]);
     schedule["slow_boundaries"] = std::move(slow);
   }
-  return {
-      {"format", "hetcomm schedule question"}, {"version", 1}, {"schedule", std::move(schedule)}};
+  return question_about(std::move(schedule));
+}
+
+// Returns whether |text| is a pipeline plan. A plan with faults is one if its format says so.
+bool is_plan(const std::string& text) {
+  const Json json = Json::parse(text, nullptr, false);
+  return json.is_object() && json.value("format", Json()) == "hetcomm pipeline plan";
+}
+
+Json parse_file(const std::string& path) {
+  Json json = Json::parse(read_file(path), nullptr, false);
+  if (!json.is_object()) throw std::runtime_error(fmt::format("{} is no JSON document", path));
+  return json;
+}
+
+// Returns the question about the pipeline of |plan| that the first of |traces| is of.
+Json question_of_run(const std::string& plan, const Json& traces) {
+  const Json outline =
+      Json::parse(tools::plan_answer(hetcomm_draft_pipeline, plan, HETCOMM_PLAN_JSON));
+  const Json number = traces.front().value("pipeline", Json());
+  if (!number.is_number_unsigned() || number >= outline["pipelines"].size()) {
+    throw std::runtime_error("the traces are of no pipeline of the plan");
+  }
+  const Json& pipeline = outline["pipelines"][number.get<size_t>()];
+  return question_about(
+      {{"actions", pipeline["actions"]}, {"rank_of", pipeline["group_of_stage"]}});
+}
+
+// Adds the traces of a run to |question|.
+Json with_traces(Json question, Json traces, bool may_split) {
+  question["traces"] = std::move(traces);
+  question["may_split"] = may_split;
+  return question;
 }
 
 Json question_of(const ScheduleOrder& order) {
   Json question;
+  Json traces = Json::array();
+  for (const std::string& file : order.traces) traces.push_back(parse_file(file));
+  if (traces.empty() && order.may_split) throw std::runtime_error("--may-split needs --traces");
   if (order.what.find_first_of("./") == std::string::npos) {
     question = named_question(order);
   } else {
-    const bool is_question = !order.what.ends_with(".csv");
-    refuse_options(order, is_question);
     const std::string text = read_file(order.what);
-    if (is_question) return Json(text);
-    question = {
-        {"format", "hetcomm schedule question"}, {"version", 1}, {"schedule", {{"csv", text}}}};
+    const bool is_run = !traces.empty() && is_plan(text);
+    const bool is_question = !order.what.ends_with(".csv") && !is_run;
+    refuse_options(order, is_question);
+    if (is_question && traces.empty()) return Json(text);
+    if (is_question) {
+      return with_traces(parse_file(order.what), std::move(traces), order.may_split);
+    }
+    question = is_run ? question_of_run(text, traces) : question_about({{"csv", text}});
   }
   if (!order.forward.empty()) {
     question["times"] = {{"stages", stages_of(order)},
@@ -169,7 +211,8 @@ Json question_of(const ScheduleOrder& order) {
   } else if (order.receives_ahead || order.send_buffers) {
     throw std::runtime_error("--receives-ahead and --send-buffers need --level");
   }
-  return question;
+  if (traces.empty()) return question;
+  return with_traces(std::move(question), std::move(traces), order.may_split);
 }
 
 const std::map<std::string, int32_t>& forms() {
@@ -186,12 +229,6 @@ const std::map<std::string, int32_t>& forms() {
 const std::vector<std::string>& schedule_formats() {
   static const std::vector<std::string> names = {"text", "json", "svg", "csv", "trace"};
   return names;
-}
-
-// Returns whether |text| is a pipeline plan. A plan with faults is one if its format says so.
-bool is_plan(const std::string& text) {
-  const Json json = Json::parse(text, nullptr, false);
-  return json.is_object() && json.value("format", Json()) == "hetcomm pipeline plan";
 }
 
 int print_schedule(const ScheduleOrder& order, const std::string& format) {

@@ -28,6 +28,8 @@ struct ScheduleOrder {
   std::optional<uint32_t> receives_ahead;
   std::optional<uint32_t> send_buffers;
   std::vector<uint32_t> in_flight;  // one for all boundaries, or one for each
+  std::vector<std::string> traces;  // files with the traces of a run, one for each rank
+  bool may_split = false;           // a better schedule may split backward steps
 };
 
 // The formats in which the command answers.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import json
 import math
 import time
 import weakref
@@ -31,7 +32,7 @@ from hetcomm.pipeline.opened import opened
 from hetcomm.pipeline.plans import Plan
 from hetcomm.pipeline.runner import Gradient, Runner
 from hetcomm.pipeline.split import _BEGINS_ANYWHERE, SplitBackward
-from hetcomm.reshard.agreement import _agree
+from hetcomm.reshard.agreement import _agree, _exchange
 from hetcomm.reshard.state import transfer_state
 
 # A stage is a module, or its items by their names in the whole model. Items are called in turn.
@@ -396,6 +397,47 @@ class Pipeline:
     def trace(self, format: str = "json") -> str:
         """Returns when each step of the last run began and ended, as "json" or "chrome"."""
         return self._core.trace(format)
+
+    def look_at_run(self, format: str = "text", timeout: float | None = None) -> str:
+        """Compares the last run with its forecast, as :meth:`Plan.look_at_run`. Collective. Returns
+        what there is to say of this rank's pipeline."""
+        own, _ = self._plan.place_of(self._rank)
+        traces = self._traces(timeout)[own]
+        return self._plan.look_at_run(traces, own, format, may_split=self._may_split)
+
+    def propose_schedule(
+        self, times: Sequence[Mapping[str, Any] | None] | None = None, timeout: float | None = None
+    ) -> Plan | None:
+        """Returns the plan with better schedules for the times that the last run took, or None if
+        there are none. Collective: all ranks get the same, for :meth:`set_schedule`. ``times`` has
+        those of each pipeline that were known: then only times that moved by more than 10 % count."""
+        plan = self._plan
+        for number, traces in enumerate(self._traces(timeout)):
+            known = times[number] if times else None
+            told = self._plan.look_at_run(
+                traces, number, "json", times=known, may_split=self._may_split
+            )
+            proposal = json.loads(told)["proposal"]
+            if proposal is not None:
+                # One more than no step waits for in the simulation, which has no jitter.
+                in_flight = [each + 1 for each in proposal["in_flight"]]
+                plan = plan.with_schedule(proposal["schedule"], number, in_flight)
+        return None if plan is self._plan else plan
+
+    # Returns the traces of all ranks, by pipeline.
+    def _traces(self, timeout: float | None) -> list[list[str]]:
+        own, _ = self._plan.place_of(self._rank)
+        said = {
+            "pipeline": own,
+            "trace": self._core.trace("json"),
+            "may_split": not any(each.has_fsdp for each in self._chunks),
+        }
+        told = _exchange(self._own, said, self._timeout if timeout is None else timeout)
+        self._may_split = all(each["may_split"] for each in told)
+        found: list[list[str]] = [[] for _ in self._plan.document["pipelines"]]
+        for each in told:
+            found[each["pipeline"]].append(each["trace"])
+        return found
 
     def close(self) -> None:
         """Closes the pipeline. Later runs of the other ranks fail."""

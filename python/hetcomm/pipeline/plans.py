@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from hetcomm._core import draft_pipeline
+from hetcomm._core import draft_pipeline, draft_schedule
 from hetcomm.pipeline.schedules import Schedule
 from hetcomm.reshard.arrays import _type_name
 
@@ -194,10 +194,19 @@ class Plan:
     def from_json(cls, text: str) -> Plan:
         return cls(json.loads(text))
 
-    def with_schedule(self, schedule: str | Schedule | Mapping[str, Any], pipeline: int = 0) -> Plan:
-        """Returns the plan with another schedule, for :meth:`Pipeline.set_schedule`."""
+    def with_schedule(
+        self,
+        schedule: str | Schedule | Mapping[str, Any],
+        pipeline: int = 0,
+        in_flight: Sequence[int] | None = None,
+    ) -> Plan:
+        """Returns the plan with another schedule, for :meth:`Pipeline.set_schedule`. ``in_flight``
+        has the items in flight behind each stage but the last; None leaves them as they are."""
         document = json.loads(self.json)
         document["pipelines"][pipeline]["schedule"] = _schedule(schedule)
+        for boundary in document["pipelines"][pipeline]["boundaries"] if in_flight else ():
+            if boundary["to"] == boundary["from"] + 1:
+                boundary["in_flight"] = in_flight[boundary["from"]]
         return replace(self, document=document)
 
     @property
@@ -221,6 +230,39 @@ class Plan:
             if own:
                 return number, own
         raise ValueError(f"the plan has no rank {rank}")
+
+    def look_at_run(
+        self,
+        traces: Sequence[str],
+        pipeline: int = 0,
+        format: str = "text",
+        *,
+        times: Mapping[str, Any] | None = None,
+        may_split: bool = False,
+    ) -> str:
+        """Compares a run of ``pipeline`` with its forecast. ``traces`` are those of its ranks, as
+        "json", at least one for each stage. Returns a "text", "json" with what its steps and
+        transfers took, what moved by more than 10 % from ``times``, and which schedule would do
+        better ("proposal", for :meth:`with_schedule`), or an "svg" with the run below its forecast.
+        ``times`` are as for :meth:`Schedule.forecast`. A proposed schedule keeps the live limits of
+        the stages, and splits backward steps only if the present one does, or with ``may_split``."""
+        made = self._outline["pipelines"][pipeline]
+        question: dict[str, Any] = {
+            "format": "hetcomm schedule question",
+            "version": 1,
+            "schedule": {"actions": made["actions"], "rank_of": made["group_of_stage"]},
+            "traces": [json.loads(each) for each in traces],
+            "may_split": may_split,
+        }
+        if times is not None:
+            question["times"] = times
+        stages = self.document["pipelines"][pipeline]["stages"]
+        limits = [0] * len(made["groups"])
+        for stage, group in zip(stages, made["group_of_stage"]):
+            limits[group] += stage.get("live_limit", 0)
+        if all(stage.get("live_limit", 0) > 0 for stage in stages):
+            question["limits"] = limits
+        return draft_schedule(json.dumps(question), format)
 
     def draw(self) -> str:
         """Returns a Gantt chart of the schedule as SVG."""

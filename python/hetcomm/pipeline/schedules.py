@@ -90,6 +90,11 @@ class Schedule:
         critical path."""
         return json.loads(draft_schedule(json.dumps(self._with(times, options)), "json"))["forecast"]
 
+    def in_flight(self, times: Mapping[str, Any] | None = None, **options: Any) -> list[int]:
+        """Returns how many items have to be in flight behind each stage but the last, so that no
+        step waits for room."""
+        return json.loads(draft_schedule(json.dumps(self._with(times, options)), "json"))["in_flight"]
+
     def draw(self, times: Mapping[str, Any] | None = None, format: str = "svg", **options: Any) -> str:
         """Returns a Gantt chart as "svg", a table as "text", or a Chrome "trace"."""
         return draft_schedule(json.dumps(self._with(times, options)), format)

@@ -1,0 +1,243 @@
+#include "pipeline/outlook/measured.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "pipeline/schedule/faults.h"
+#include "pipeline/schedule/text.h"
+
+namespace hetcomm::pipeline {
+namespace {
+
+using Kind = ActionKind;
+
+constexpr uint64_t kMaxTraceNs = uint64_t{1} << 53;  // 104 days
+constexpr size_t kMaxTracedSteps = size_t{1} << 26;
+constexpr uint32_t kMaxTraceRanks = 1u << 20;
+
+uint64_t median(std::vector<uint64_t>& values) {
+  const auto middle = values.begin() + static_cast<ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+bool is_computed(const Action& action) { return is_computation(action.kind); }
+
+Status check_groups(uint32_t ranks, const std::vector<RankTrace>& traces) {
+  std::vector<bool> has_trace(ranks);
+  for (const RankTrace& each : traces) {
+    if (each.group >= ranks) {
+      return invalid(fmt::format("traces: rank {} is of group {}, and the schedule has {} ranks",
+                                 each.rank, each.group, ranks));
+    }
+    has_trace[each.group] = true;
+  }
+  for (uint32_t group = 0; group < ranks; ++group) {
+    if (!has_trace[group]) {
+      return invalid(fmt::format("traces: there is none of the schedule's rank {}", group));
+    }
+  }
+  return {};
+}
+
+// The times of the steps of one stage, by kind.
+using StepTimes = std::array<std::vector<uint64_t>, 5>;
+static_assert(static_cast<int>(Kind::kRecompute) == 4);
+
+// What a stage takes, from the steps that the schedule has.
+StageTime stage_time(StepTimes& times, bool& is_split) {
+  const auto of = [&](Kind kind) {
+    std::vector<uint64_t>& own = times[static_cast<size_t>(kind)];
+    return own.empty() ? uint64_t{0} : median(own);
+  };
+  StageTime time{.forward_ns = of(Kind::kForward),
+                 .backward_ns = of(Kind::kBackward),
+                 .input_grad_ns = of(Kind::kInputGrad),
+                 .weight_grad_ns = of(Kind::kWeightGrad),
+                 .recompute_ns = of(Kind::kRecompute)};
+  is_split = !times[static_cast<size_t>(Kind::kWeightGrad)].empty();
+  if (time.recompute_ns == 0) time.recompute_ns = time.forward_ns;
+  if (is_split) {
+    const uint64_t parts_ns = time.input_grad_ns + time.weight_grad_ns;
+    time.backward_ns = std::max(time.backward_ns, parts_ns);
+  } else {
+    time.weight_grad_ns = time.backward_ns / 2;
+    time.input_grad_ns = time.backward_ns - time.weight_grad_ns;
+  }
+  return time;
+}
+
+StageTime longest(const StageTime& one, const StageTime& other) {
+  return {.forward_ns = std::max(one.forward_ns, other.forward_ns),
+          .backward_ns = std::max(one.backward_ns, other.backward_ns),
+          .input_grad_ns = std::max(one.input_grad_ns, other.input_grad_ns),
+          .weight_grad_ns = std::max(one.weight_grad_ns, other.weight_grad_ns),
+          .recompute_ns = std::max(one.recompute_ns, other.recompute_ns)};
+}
+
+// When each stage made and took the items of its boundaries, on the clock of its rank.
+class Passages {
+ public:
+  explicit Passages(const Schedule& schedule)
+      : schedule_(schedule), forward_(size(schedule)), backward_(size(schedule)) {}
+
+  void add(const TracedStep& step) {
+    if (step.action.kind == Kind::kForward) forward_[at(step.action)] = step;
+    if (gives_input_grad(step.action.kind)) backward_[at(step.action)] = step;
+  }
+
+  // Returns the shortest time from the end of a step of |stage| to the start of the step of |next|
+  // that waited for it, or none if no step did.
+  std::optional<int64_t> shortest(uint32_t stage, uint32_t next, bool is_backward) const {
+    const std::vector<TracedStep>& steps = is_backward ? backward_ : forward_;
+    std::optional<int64_t> best;
+    for (uint32_t i = 0; i < schedule_.micro_batches; ++i) {
+      const TracedStep& made = steps[size_t{stage} * schedule_.micro_batches + i];
+      const TracedStep& took = steps[size_t{next} * schedule_.micro_batches + i];
+      if (!took.waited_for_data || made.span.end_ns == 0) continue;
+      const int64_t ns =
+          static_cast<int64_t>(took.span.start_ns) - static_cast<int64_t>(made.span.end_ns);
+      best = best ? std::min(*best, ns) : ns;
+    }
+    return best;
+  }
+
+ private:
+  static size_t size(const Schedule& schedule) {
+    return size_t{schedule.stages()} * schedule.micro_batches;
+  }
+  size_t at(const Action& action) const {
+    return size_t{action.stage} * schedule_.micro_batches + action.micro_batch;
+  }
+
+  const Schedule& schedule_;
+  std::vector<TracedStep> forward_;  // by stage and micro-batch
+  std::vector<TracedStep> backward_;
+};
+
+// Measures the boundaries, and puts all spans on the clock of the rank of stage 0.
+void measure_boundaries(const Schedule& schedule, const Passages& passages, MeasuredRun& run) {
+  std::vector<std::optional<int64_t>> clocks(schedule.ranks());  // to be added to a rank's times
+  if (schedule.stages() > 0) clocks[schedule.rank_of[0]] = 0;
+  for (uint32_t stage = 0; stage + 1 < schedule.stages(); ++stage) {
+    std::optional<uint64_t>& transfer_ns = run.transfer_ns.emplace_back();
+    int64_t apart_ns = 0;
+    if (schedule.crosses(stage)) {
+      const std::optional<int64_t> there = passages.shortest(stage, stage + 1, false);
+      const std::optional<int64_t> back = passages.shortest(stage + 1, stage, true);
+      if (there && back) {
+        transfer_ns = static_cast<uint64_t>(std::max<int64_t>((*there + *back) / 2, 0));
+        apart_ns = (*there - *back) / 2;
+      }
+    }
+    std::optional<int64_t>& next = clocks[schedule.rank_of[stage + 1]];
+    if (!next) next = *clocks[schedule.rank_of[stage]] - apart_ns;
+  }
+  int64_t first = 0;
+  for (uint32_t rank = 0; rank < schedule.ranks(); ++rank) {
+    first = std::min(first, clocks[rank].value_or(0));
+  }
+  for (uint32_t rank = 0; rank < schedule.ranks(); ++rank) {
+    const auto later = static_cast<uint64_t>(clocks[rank].value_or(0) - first);
+    for (size_t i = 0; i < run.spans[rank].size(); ++i) {
+      if (!is_computed(schedule.actions[rank][i])) continue;
+      Span& span = run.spans[rank][i];
+      span = {span.start_ns + later, span.end_ns + later};
+    }
+  }
+}
+
+}  // namespace
+
+RankTrace read_trace(present::Fields fields) {
+  RankTrace trace;
+  if (fields.text("format") != "hetcomm pipeline trace") fields.fail("format", "is of no trace");
+  if (fields.number("version", UINT32_MAX) != 1) fields.fail("version", "is not 1");
+  if (fields.flag("evaluation")) fields.fail("evaluation", "is true: there are forward steps only");
+  trace.rank = static_cast<uint32_t>(fields.number("rank", kMaxTraceRanks));
+  trace.group = static_cast<uint32_t>(fields.number("group", kMaxTraceRanks));
+  trace.total_ns = fields.number("total_ns", kMaxTraceNs);
+  fields.each(
+      "steps",
+      [&](const present::Json& json, const std::string& path) {
+        present::Fields step(json, path, fields.failure());
+        std::vector<Action> actions;
+        if (!parse_cell(step.text("action"), actions) || actions.size() != 1) {
+          return step.fail("action", "is no action");
+        }
+        TracedStep& own = trace.steps.emplace_back();
+        own.action = actions.front();
+        own.span = {step.number("start_ns", kMaxTraceNs), step.number("end_ns", kMaxTraceNs)};
+        own.waited_for_data = step.number("data_wait_ns", kMaxTraceNs) > 0;
+        if (own.span.end_ns < own.span.start_ns) step.fail("end_ns", "is before start_ns");
+      },
+      kMaxTracedSteps);
+  return trace;
+}
+
+Result<Schedule> schedule_of(const std::vector<RankTrace>& traces) {
+  uint32_t ranks = 0;
+  for (const RankTrace& each : traces) ranks = std::max(ranks, each.group + 1);
+  if (ranks == 0 || ranks > kMaxStages) return invalid("traces: there is none, or too many");
+  HETCOMM_RETURN_IF_ERROR(check_groups(ranks, traces));
+  Schedule schedule;
+  schedule.actions.resize(ranks);
+  for (const RankTrace& each : traces) {
+    std::vector<Action>& own = schedule.actions[each.group];
+    if (!own.empty()) continue;  // another rank of the same stages
+    for (const TracedStep& step : each.steps) {
+      if (is_computed(step.action)) own.push_back(step.action);
+    }
+  }
+  HETCOMM_RETURN_IF_ERROR(complete(schedule).annotate("traces"));
+  return schedule;
+}
+
+Result<MeasuredRun> measure(const Schedule& schedule, const std::vector<RankTrace>& traces) {
+  HETCOMM_RETURN_IF_ERROR(check_groups(schedule.ranks(), traces));
+  MeasuredRun run;
+  run.stages.resize(schedule.stages());
+  run.is_split.resize(schedule.stages());
+  run.spans.resize(schedule.ranks());
+  Passages passages(schedule);
+  for (const RankTrace& trace : traces) {
+    const std::vector<Action>& actions = schedule.actions[trace.group];
+    std::vector<Span>& spans = run.spans[trace.group];
+    const bool is_first = spans.empty();
+    spans.resize(actions.size());
+    std::vector<StepTimes> times(schedule.stages());
+    run.total_ns = std::max(run.total_ns, trace.total_ns);
+    auto next = trace.steps.begin();
+    for (size_t i = 0; i < actions.size(); ++i) {
+      if (!is_computed(actions[i])) continue;
+      while (next != trace.steps.end() && !is_computed(next->action)) ++next;
+      Action wanted = actions[i];
+      wanted.overlaps_next = false;
+      if (next == trace.steps.end() || next->action != wanted) {
+        return invalid(fmt::format(
+            "traces: rank {} performed {} where the schedule has {}", trace.rank,
+            next == trace.steps.end() ? "nothing" : to_text(next->action), to_text(wanted)));
+      }
+      times[wanted.stage][static_cast<size_t>(wanted.kind)].push_back(next->span.end_ns -
+                                                                      next->span.start_ns);
+      if (is_first) {
+        spans[i] = next->span;
+        passages.add(*next);
+      }
+      ++next;
+    }
+    for (uint32_t stage = 0; stage < schedule.stages(); ++stage) {
+      if (schedule.rank_of[stage] != trace.group) continue;
+      bool is_split = false;
+      run.stages[stage] = longest(run.stages[stage], stage_time(times[stage], is_split));
+      run.is_split[stage] = is_split;
+    }
+  }
+  measure_boundaries(schedule, passages, run);
+  return run;
+}
+
+}  // namespace hetcomm::pipeline
