@@ -93,7 +93,7 @@ def plan_of(arguments: argparse.Namespace, items: int) -> pipeline.Plan:
                 "stage_ns": [int(arguments.stage_ms * 1e6)] * len(stages),
                 "boundaries": [{"busy_ns": busy, "latency_ns": latency}] * (len(stages) - 1)}
         plans.append(pipeline.Plan.of(stages=made, tensors=[moved], micro_batches=own, micro_batch_size=rows,
-                                      schedule=schedule, sequence=arguments.context,
+                                      schedule=schedule, in_flight=arguments.in_flight, sequence=arguments.context,
                                       precision=moved.dtype, optimizer="adamw"))
     return pipeline.Plan.join(plans)
 
@@ -149,7 +149,7 @@ def train(arguments: argparse.Namespace) -> dict[str, object]:
     optimizer = torch.optim.AdamW(trainer.parameters(), lr=arguments.rate)
     whole = Whole(len(index), arguments) if arguments.check else None
     chosen = torch.Generator().manual_seed(arguments.seed)
-    losses, seconds, differences = [], [], []
+    losses, seconds, run_seconds, differences = [], [], [], []
     for step in range(arguments.steps):
         starts = torch.randint(len(data) - arguments.context - 1, (arguments.batch,), generator=chosen)
         rows = torch.stack([data[at:at + arguments.context + 1] for at in starts])
@@ -157,13 +157,19 @@ def train(arguments: argparse.Namespace) -> dict[str, object]:
         began = time.perf_counter()
         optimizer.zero_grad()
         losses.append(trainer.step(mine[:, :-1], targets=mine[:, 1:], number=step))
+        run_seconds.append(time.perf_counter() - began)
         optimizer.step()
         seconds.append(time.perf_counter() - began)
         if whole is not None:
             differences.append(abs(whole.step(rows) - losses[-1]))
         if rank == 0 and not arguments.json and step % 10 == 0:
             print(f"step {step:>4}  loss {losses[-1]:.3f}  {seconds[-1] * 1e3:.1f} ms", flush=True)
-    result: dict[str, object] = {"losses": losses, "seconds": seconds}
+    # Collective, so that ranks with and without --json or --picture alike have it.
+    picture = trainer.look_at_run("svg")
+    if rank == 0 and arguments.picture is not None:
+        arguments.picture.write_text(picture)
+    result: dict[str, object] = {"losses": losses, "seconds": seconds, "run_seconds": run_seconds,
+                                 "run": json.loads(trainer.look_at_run("json"))["run"]}
     if whole is not None:
         state = {f"{name}.{inner}": each for name, item in whole.items.items()
                  for inner, each in item.state_dict().items()}
@@ -187,6 +193,7 @@ def main() -> int:
     parser.add_argument("--link-us", type=int, nargs=2, default=(0, 0), metavar=("BUSY", "LATENCY"),
                         help="of a boundary for a micro-batch, for h-1f1b")
     parser.add_argument("--stage-ms", type=float, default=10, help="of a stage for a micro-batch, for h-1f1b (10)")
+    parser.add_argument("--in-flight", type=int, default=4, help="micro-batches under way between stages (4)")
     parser.add_argument("--context", type=int, default=64, help="characters of a row")
     parser.add_argument("--width", type=int, default=192)
     parser.add_argument("--layers", type=int, default=4)
@@ -197,6 +204,8 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="train the whole model in each process, too")
     parser.add_argument("--text", type=pathlib.Path, nargs="+", metavar="FILE",
                         default=sorted((root / "docs").glob("*.md")), help="docs/*.md by default")
+    parser.add_argument("--picture", type=pathlib.Path, metavar="FILE",
+                        help="draw the last step of the first pipeline below its forecast, as SVG")
     parser.add_argument("--json", action="store_true", help="one document at the end")
     arguments = parser.parse_args()
     if arguments.batch % arguments.micro_batches != 0:

@@ -212,6 +212,9 @@ HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_pipeline_create(
     size_t chunk_count, const hetcomm_pipeline_options_t* options,
     hetcomm_pipeline_t** out_pipeline) HETCOMM_NOEXCEPT;
 
+/* Asks whether a run that waits shall go on. */
+typedef hetcomm_status_t (*hetcomm_pipeline_interrupt_t)(void* user_data);
+
 typedef struct hetcomm_pipeline_run_options {
   /* The caller sets it to sizeof(hetcomm_pipeline_run_options_t). */
   size_t struct_size;
@@ -228,6 +231,12 @@ typedef struct hetcomm_pipeline_run_options {
    * them; then all ranks wait for each other at the beginning of the run. Read during the call. */
   const uint64_t* lengths;
   size_t length_count; /* the number of micro-batches */
+  /* Called about every 50 ms while the run waits for other ranks, by the calling thread. If it
+   * returns a negative status, such as because the user wants to stop, the run ends on all ranks
+   * like after a callback that failed. Any other value but HETCOMM_OK counts as INTERNAL. It must
+   * not run or destroy this pipeline, and must not throw. NULL: nobody is asked. */
+  hetcomm_pipeline_interrupt_t interrupt;
+  void* interrupt_user_data;
 } hetcomm_pipeline_run_options_t;
 
 /* Performs this rank's steps, and waits until all ranks have performed theirs. Every rank calls it.

@@ -223,7 +223,7 @@ void Channel::release(uint32_t micro_batch) { free_.push_back(buffer_of_[micro_b
 
 Status Channel::settle() {
   for (Buffer& each : buffers_) {
-    HETCOMM_RETURN_IF_ERROR(limits_.terms->wait_for(each.request, limits_.wait_ns));
+    HETCOMM_RETURN_IF_ERROR(limits_.terms->wait_for(each.request, limits_.patience));
   }
   return {};
 }

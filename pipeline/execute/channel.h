@@ -39,7 +39,7 @@ struct RunLimits {
   uint64_t step = 0;
   Terms* terms = nullptr;
   uint64_t deadline_ns = UINT64_MAX;  // of the run, by the steady clock; UINT64_MAX: none
-  uint64_t wait_ns = UINT64_MAX;      // of each wait
+  Patience patience;
 
   // Returns how long something may take that begins now: kTimedOut when the deadline has passed.
   Result<uint64_t> left_ns() const;
@@ -73,7 +73,7 @@ class Channel {
   Status send(uint32_t micro_batch);
   // Waits until the data of |micro_batch| is here.
   Status await(uint32_t micro_batch) {
-    return limits_.terms->wait_for(buffers_[buffer_of_[micro_batch]].request, limits_.wait_ns);
+    return limits_.terms->wait_for(buffers_[buffer_of_[micro_batch]].request, limits_.patience);
   }
   // Takes the item: the receiver posts its next receive.
   Status take();

@@ -184,6 +184,8 @@ Result<RunWish> Executor::wish_of(const hetcomm_pipeline_run_options_t& options)
   if ((options.flags & ~kFlags) != 0) return invalid("options.flags: there is no such flag");
   RunWish wish;
   wish.timeout_ns = options.timeout_ns;
+  wish.interrupt = options.interrupt;
+  wish.interrupt_user_data = options.interrupt_user_data;
   wish.terms.step = options.step;
   if ((options.flags & HETCOMM_PIPELINE_EVALUATE) != 0) wish.terms.kind = RunKind::kEvaluate;
   if (options.lengths == nullptr) return wish;
@@ -205,15 +207,25 @@ Result<RunWish> Executor::wish_of(const hetcomm_pipeline_run_options_t& options)
   return wish;
 }
 
+// Returns what the trainer answers while the run waits.
+Status Executor::asked(const RunWish& wish) {
+  const hetcomm_status_t answer = wish.interrupt(wish.interrupt_user_data);
+  if (answer == HETCOMM_OK) return {};
+  return {answer < 0 ? static_cast<Code>(answer) : Code::kInternal, "the trainer interrupted it"};
+}
+
 Status Executor::run(const RunWish& wish) {
   HETCOMM_RETURN_IF_ERROR(check_process());
   if (!ended_.ok()) return ended_;
   run_began_ns_ = clock_ns();
   limits_ = {.step = wish.terms.step, .terms = &terms_};
   if (wish.timeout_ns == 0) {
-    limits_.wait_ns = wait_limit_ns_;
+    limits_.patience.wait_ns = wait_limit_ns_;
   } else if (wish.timeout_ns < UINT64_MAX - run_began_ns_) {
     limits_.deadline_ns = run_began_ns_ + wish.timeout_ns;
+  }
+  if (wish.interrupt != nullptr) {
+    limits_.patience.ask = [&wish] { return asked(wish); };
   }
   kind_ = wish.terms.kind;
   program_ = &loaded_->program(kind_);
@@ -235,7 +247,7 @@ Status Executor::perform(const RunWish& wish) {
   // Receives are posted by length.
   if (!loaded_->pipeline().lengths.empty()) {
     HETCOMM_RETURN_IF_ERROR(
-        terms_.settle(limits_.wait_ns).annotate("waiting for the lengths of the micro-batches"));
+        terms_.settle(limits_.patience).annotate("waiting for the lengths of the micro-batches"));
   }
   if (sums_) sums_->begin();
   for (Channel& each : loaded_->channels()) {
@@ -283,6 +295,12 @@ Status Executor::check_run() {
   HETCOMM_RETURN_IF_ERROR(of_call(hetcomm_communicator_status(communicator_.get())));
   HETCOMM_RETURN_IF_ERROR(terms_.look());
   return limits_.left_ns().status();
+}
+
+// The same while something waits.
+Status Executor::check_waiting() {
+  if (limits_.patience.ask) HETCOMM_RETURN_IF_ERROR(limits_.patience.ask());
+  return check_run();
 }
 
 // Waits until the step |index| may run.
@@ -459,7 +477,7 @@ Status Executor::end() {
     }
   }
   if (sums_ && kind_ == RunKind::kTrain && loaded_->trains()) {
-    HETCOMM_RETURN_IF_ERROR(sums_->settle(limits_, [&] { return check_run(); }));
+    HETCOMM_RETURN_IF_ERROR(sums_->settle(limits_, [&] { return check_waiting(); }));
   }
   const Status met = meet_all();
   facts_.end_wait_ns += clock_ns() - began_ns;
@@ -468,13 +486,15 @@ Status Executor::end() {
 
 Status Executor::meet_all() {
   HETCOMM_RETURN_IF_ERROR(check_run());
-  HETCOMM_RETURN_IF_ERROR(terms_.settle(limits_.wait_ns));
+  HETCOMM_RETURN_IF_ERROR(terms_.settle(limits_.patience));
   const Result<uint64_t> left_ns = limits_.left_ns();
   if (!left_ns.ok()) return left_ns.status();
   // Without a time limit of the run that of the library counts.
-  return of_call(hetcomm_communicator_barrier(communicator_.get(), left_ns.value() == UINT64_MAX
-                                                                       ? HETCOMM_TIMEOUT_DEFAULT
-                                                                       : left_ns.value()));
+  hetcomm_collective_options_t options{};
+  options.struct_size = sizeof(options);
+  options.timeout_ns = left_ns.value() == UINT64_MAX ? HETCOMM_TIMEOUT_DEFAULT : left_ns.value();
+  HETCOMM_RETURN_IF_ERROR(of_call(hetcomm_barrier(communicator_.get(), &options, &meeting_)));
+  return wait_patiently({.ask = limits_.patience.ask}, meeting_);
 }
 
 // Returns what this rank tells its trainer. If another rank has ended the run, its reason comes
@@ -512,6 +532,7 @@ Status Executor::fail(const Status& failure) {
   }
   for (Channel& each : loaded_->channels()) each.drain();
   terms_.drain();
+  if (meeting_ != nullptr) static_cast<void>(wait(std::exchange(meeting_, nullptr)));
   if (sums_) sums_->drain("the pipeline has ended");
   ended_ = told;
   return ended_;

@@ -32,6 +32,8 @@ namespace hetcomm::pipeline {
 struct RunWish {
   RunTerms terms;
   uint64_t timeout_ns = 0;
+  hetcomm_pipeline_interrupt_t interrupt = nullptr;
+  void* interrupt_user_data = nullptr;
 };
 
 class Executor {
@@ -85,6 +87,7 @@ class Executor {
   Status perform_steps(size_t first, size_t count);
   // Fails if the run has ended meanwhile.
   Status check_run();
+  Status check_waiting();
   Status wait_for(size_t index, StepRecord& record);
   Status call(size_t first, size_t count, const StepRecord* records);
   void keep(StepRecord record, uint64_t start_ns);
@@ -101,6 +104,7 @@ class Executor {
   Status end();
   // Waits until all ranks have come here.
   Status meet_all();
+  static Status asked(const RunWish& wish);
   Status told_here(const Status& failure) const;
   std::string describe_place() const;
   Status fail(const Status& failure);
@@ -115,6 +119,7 @@ class Executor {
   const Program* program_ = nullptr;  // likewise
   bool is_recorded_ = false;          // the run has come to its steps
   Terms terms_;
+  hetcomm_request_t* meeting_ = nullptr;  // at the end of a run
   Call calls_[2];
   char reason_[512] = {};
   RunRecord record_;

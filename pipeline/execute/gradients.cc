@@ -18,7 +18,6 @@ namespace hetcomm::pipeline {
 namespace {
 
 constexpr uint32_t kMaxChunks = 64;
-constexpr uint64_t kSliceNs = 50'000'000;
 
 // Ranks with the same number hold an item by one layout.
 uint32_t holder_of(uint32_t pipeline, uint32_t stage) { return pipeline << 14 | stage; }
@@ -422,27 +421,14 @@ Status GradientSums::move_piece(const SumPiece& piece, std::byte* packed, bool t
   return {};
 }
 
-// Waits for |request|, and calls check() now and then: another communicator may tell that the run has
-// ended.
-Status GradientSums::wait_checking(hetcomm_request_t*& request, const RunLimits& limits,
-                                   const std::function<Status()>& check) {
-  for (uint64_t waited_ns = 0; request != nullptr && waited_ns < limits.wait_ns;) {
-    const uint64_t slice_ns = std::min(kSliceNs, limits.wait_ns - waited_ns);
-    const Status ended = wait_and_clear(request, slice_ns);
-    if (request == nullptr || ended.code() != Code::kTimedOut) return ended;
-    HETCOMM_RETURN_IF_ERROR(check());
-    waited_ns += slice_ns;
-  }
-  return request == nullptr ? Status() : Status(Code::kTimedOut, "waited for HETCOMM_TIMEOUT");
-}
-
 Status GradientSums::settle(const RunLimits& limits, const std::function<Status()>& check) {
   finished_ = UINT64_MAX;
   HETCOMM_RETURN_IF_ERROR(start_ready(limits));
+  // Another communicator may tell that the run has ended.
+  const Patience patience{.wait_ns = limits.patience.wait_ns, .ask = check};
   for (Bucket& bucket : buckets_) {
     if (bucket.request == nullptr) continue;
-    HETCOMM_RETURN_IF_ERROR(
-        wait_checking(bucket.request, limits, check).annotate(describe(bucket)));
+    HETCOMM_RETURN_IF_ERROR(wait_patiently(patience, bucket.request).annotate(describe(bucket)));
     const std::byte* at = bucket.packed.data();
     for (const SumPiece& piece : bucket.plan->pieces) {
       if (bucket.packed.empty()) break;

@@ -67,8 +67,6 @@ class GradientSums {
                   std::vector<std::vector<HeldGradient>>& held) const;
   Status split(const ChannelPlace& place);
   Status start_ready(const RunLimits& limits);
-  static Status wait_checking(hetcomm_request_t*& request, const RunLimits& limits,
-                              const std::function<Status()>& check);
   std::string describe(const Bucket& bucket) const;
   Status start(Set& set, Bucket& bucket, const RunLimits& limits);
   bool is_dense(const SumBucket& bucket) const;

@@ -1,5 +1,6 @@
 #include "pipeline/execute/terms.h"
 
+#include <optional>
 #include <utility>
 
 #include <fmt/format.h>
@@ -64,24 +65,31 @@ Status Terms::look() {
   return compare();
 }
 
-Status Terms::settle(uint64_t timeout_ns) {
+Status Terms::settle(const Patience& patience) {
   if (request_ == nullptr) return {};
-  HETCOMM_RETURN_IF_ERROR(wait_and_clear(request_, timeout_ns));
+  HETCOMM_RETURN_IF_ERROR(wait_patiently(patience, request_));
   return compare();
 }
 
-Status Terms::wait_for(hetcomm_request_t*& request, uint64_t timeout_ns) {
+Status Terms::wait_for(hetcomm_request_t*& request, const Patience& patience) {
   while (request != nullptr && request_ != nullptr) {
-    hetcomm_request_t* const both[] = {request, request_};
-    size_t index = 0;
-    hetcomm_completion_t completion;
     HETCOMM_RETURN_IF_ERROR(
-        of_call(hetcomm_request_wait_any(2, both, timeout_ns, &index, &completion)));
-    (index == 0 ? request : request_) = nullptr;
-    HETCOMM_RETURN_IF_ERROR(of_operation(completion));
-    if (index == 1) HETCOMM_RETURN_IF_ERROR(compare());
+        wait_patiently(patience, [&](uint64_t ns) { return wait_any(request, ns); }));
   }
-  return request == nullptr ? Status() : wait_and_clear(request, timeout_ns);
+  return request == nullptr ? Status() : wait_patiently(patience, request);
+}
+
+// Waits for |request| or the terms, which it compares. Returns none if neither ends in time.
+std::optional<Status> Terms::wait_any(hetcomm_request_t*& request, uint64_t timeout_ns) {
+  hetcomm_request_t* const both[] = {request, request_};
+  size_t index = 0;
+  hetcomm_completion_t completion;
+  Status ended = of_call(hetcomm_request_wait_any(2, both, timeout_ns, &index, &completion));
+  if (ended.code() == Code::kTimedOut) return std::nullopt;
+  if (!ended.ok()) return ended;
+  (index == 0 ? request : request_) = nullptr;
+  ended = of_operation(completion);
+  return ended.ok() && index == 1 ? compare() : ended;
 }
 
 void Terms::drain() {

@@ -3,10 +3,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include <hetcomm/hetcomm.h>
 
+#include "pipeline/execute/patience.h"
 #include "pipeline/execute/program.h"
 #include "pipeline/plan/plan.h"
 #include "src/base/status.h"
@@ -30,11 +32,11 @@ class Terms {
   // Compares the terms if all ranks have told theirs. Does not wait. Fails with kMismatch if they
   // differ, and with kInvalidArgument if nobody knows the length of a micro-batch.
   Status look();
-  // Waits until they are compared. A |timeout_ns| of UINT64_MAX is none.
-  Status settle(uint64_t timeout_ns);
+  // Waits until they are compared.
+  Status settle(const Patience& patience);
   // Waits for |request|, and compares the terms meanwhile: ranks whose terms differ may wait for
   // each other without end. |request| is nullptr afterwards, unless the wait has failed.
-  Status wait_for(hetcomm_request_t*& request, uint64_t timeout_ns);
+  Status wait_for(hetcomm_request_t*& request, const Patience& patience);
   // Waits until no operation is under way. The communicator was aborted.
   void drain();
 
@@ -43,6 +45,7 @@ class Terms {
   const std::vector<uint8_t>& lengths() const { return lengths_; }
 
  private:
+  std::optional<Status> wait_any(hetcomm_request_t*& request, uint64_t timeout_ns);
   Status compare();
   Status compare_lengths(uint32_t pipeline, size_t first);
 

@@ -139,6 +139,8 @@ class Pipeline {
     options.step = step;
     options.timeout_ns = nanoseconds(timeout);
     options.flags = evaluate ? HETCOMM_PIPELINE_EVALUATE : 0;
+    options.interrupt = &Pipeline::ask;
+    options.interrupt_user_data = this;
     if (lengths) {
       options.lengths = lengths->data();
       options.length_count = lengths->size();
@@ -152,7 +154,6 @@ class Pipeline {
     }
     if (status == HETCOMM_OK) return;
     if (raised_.is_valid()) raise(std::exchange(raised_, nb::object()));
-    if (PyErr_CheckSignals() != 0) throw nb::python_error();  // Ctrl-C while the run waited
     fail(status, hetcomm_pipeline_last_error());
   }
 
@@ -317,6 +318,14 @@ class Pipeline {
     return HETCOMM_INTERNAL;
   }
 
+  // Raises what a signal has raised meanwhile, such as KeyboardInterrupt.
+  static hetcomm_status_t ask(void* user_data) {
+    const nb::gil_scoped_acquire locked;
+    if (PyErr_CheckSignals() == 0) return HETCOMM_OK;
+    static_cast<Pipeline*>(user_data)->raised_ = take_exception();
+    return HETCOMM_CANCELLED;
+  }
+
   PipelineAction action_of(const hetcomm_pipeline_action_t& given) {
     return {.kind = name_of_kind(given.kind),
             .chunk = given.chunk,
@@ -353,7 +362,7 @@ class Pipeline {
   nb::object wrap_;
   std::vector<std::unique_ptr<Callbacks>> callbacks_;
   std::map<Place, nb::object> wrapped_;
-  nb::object raised_;              // by a callback of the run
+  nb::object raised_;              // by a callback or a signal during the run
   std::vector<Output> gradients_;  // which the library reads and writes
   hetcomm_pipeline_t* handle_ = nullptr;
 };

@@ -888,6 +888,45 @@ def failures(rank, size, folder):
     return True
 
 
+def interrupted(rank, size, folder):
+    """Ctrl-C on a rank whose run waits for another one."""
+    import os
+    import signal
+    import threading
+
+    start(rank, size, folder)
+    plan = plan_of(range(size), "1f1b", 4, items_of=1)
+    x, y = rows_of(4 * ROWS)
+    model = {str(i): nn.Linear(WIDTH, WIDTH).double() for i in range(size)}
+    told = os.path.join(folder, "told")
+
+    class Waiting(nn.Module):
+        def forward(self, x):
+            deadline = time.monotonic() + 30
+            while not os.path.exists(told):
+                assert time.monotonic() < deadline, "the other rank was not interrupted"
+                time.sleep(0.01)
+            return x * 1
+
+    if rank == 1:
+        model["1"] = Waiting()
+    trainer = pipeline.Pipeline(None, plan, own_modules(model, plan, rank), loss=loss_of)
+    if rank == 0:
+        threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+    try:
+        trainer.step(x, targets=y)
+        raise AssertionError("it ran to its end")
+    except KeyboardInterrupt:
+        assert rank == 0
+        with open(told, "w"):
+            pass
+    except hetcomm.Error as error:
+        assert rank == 1 and error.status == "ABORTED", error
+        assert "interrupted" in str(error), error
+    stop()
+    return True
+
+
 def ends(rank, size, folder):
     """Pipelines are closed with their group, and when nobody uses them."""
     import gc
@@ -1222,6 +1261,9 @@ class Pipelines(TestCase):
 
     def test_exception_is_raised_on_its_rank_and_told_on_the_others(self):
         self.all_equal(run(3, failures), True)
+
+    def test_interrupt_ends_a_run_that_waits(self):
+        self.all_equal(run(2, interrupted), True)
 
     def test_pipelines_end_with_their_group_and_their_users(self):
         self.all_equal(run(2, ends), True)

@@ -11,6 +11,7 @@
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <nlohmann/json.hpp>
@@ -176,6 +177,75 @@ TEST_P(PipelineFailures, TimeLimitEndsTheRunOnAllRanks) {
     EXPECT_TRUE(has(ran.text, "TIMED_OUT") || ran.status == HETCOMM_TIMED_OUT) << ran.text;
     EXPECT_EQ(hetcomm_pipeline_destroy(made.handle), HETCOMM_OK);
     EXPECT_EQ(hetcomm_communicator_barrier(me.communicator(), kPatienceNs), HETCOMM_OK);
+  });
+}
+
+// Sends a byte to rank |peer|, or receives one from it, over the caller's communicator.
+void pass_byte(Member& me, int32_t peer, bool sends) {
+  std::byte byte{};
+  const hetcomm_buffer_t buffer = hetcomm_buffer_host(&byte, 1);
+  hetcomm_request_t* request = nullptr;
+  hetcomm_completion_t completion{};
+  ASSERT_EQ(sends ? hetcomm_send(me.communicator(), peer, 77, buffer, nullptr, &request)
+                  : hetcomm_recv(me.communicator(), peer, 77, HETCOMM_EXACT_TAG, buffer, nullptr,
+                                 &request),
+            HETCOMM_OK);
+  ASSERT_EQ(hetcomm_request_wait(request, kPatienceNs, &completion), HETCOMM_OK);
+  EXPECT_EQ(completion.status, HETCOMM_OK) << completion.text;
+}
+
+// Rank 2 stays in a callback until rank 0, which waits for its data or for its end, has been
+// interrupted.
+TEST_P(PipelineFailures, InterruptEndsARunThatWaits) {
+  const std::pair<int32_t, hetcomm_status_t> cases[] = {
+      {HETCOMM_PIPELINE_FORWARD, HETCOMM_CANCELLED},
+      {HETCOMM_PIPELINE_BACKWARD, 7},  // no status of a failure
+  };
+  for (const auto& [kind, answer] : cases) {
+    run(3, [&, kind = kind, answer = answer](Member& me) {
+      Trained own(me, three_stages());
+      ASSERT_EQ(own.run(0).status, HETCOMM_OK);
+      if (me.rank() == 2) {
+        own.model.before = [&](const hetcomm_pipeline_action_t& action) {
+          if (action.kind == kind && action.micro_batch == 5) pass_byte(me, 0, false);
+          return HETCOMM_OK;
+        };
+      }
+      struct Asked {
+        int32_t times = 0;
+        hetcomm_status_t answer = HETCOMM_OK;
+        static hetcomm_status_t again(void* self) {
+          auto& asked = *static_cast<Asked*>(self);
+          return ++asked.times < 2 ? HETCOMM_OK : asked.answer;
+        }
+      } asked{.answer = answer};
+      hetcomm_pipeline_run_options_t options = options_of(1);
+      if (me.rank() == 0) {
+        options.interrupt = &Asked::again;
+        options.interrupt_user_data = &asked;
+      }
+      const Ran ran = own.run(options);
+      if (me.rank() == 0) {
+        pass_byte(me, 2, true);
+        EXPECT_EQ(asked.times, 2);
+        EXPECT_EQ(ran.status, answer < 0 ? answer : HETCOMM_INTERNAL) << ran.text;
+      } else {
+        EXPECT_EQ(ran.status, HETCOMM_ABORTED) << ran.text;
+        EXPECT_TRUE(has(ran.text, "rank 0")) << ran.text;
+      }
+      EXPECT_TRUE(has(ran.text, "the trainer interrupted it")) << ran.text;
+      EXPECT_TRUE(me.meet());
+    });
+  }
+}
+
+TEST_P(PipelineFailures, NobodyIsAskedWhileNothingWaits) {
+  run(1, [](Member& me) {
+    const PipelinePlan plan = plan_of(on_ranks({0}), "1f1b", 4);
+    Trained own(me, plan);
+    hetcomm_pipeline_run_options_t options = options_of(0);
+    options.interrupt = [](void*) -> hetcomm_status_t { return HETCOMM_CANCELLED; };
+    EXPECT_EQ(own.run(options).status, HETCOMM_OK);
   });
 }
 
