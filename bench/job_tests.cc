@@ -154,7 +154,7 @@ int run_pipelines(const Options& options) {
     if (delays_ms.empty()) delays_ms = {0};
     if (rates_mbit.empty()) rates_mbit = {0};
   }
-  const nlohmann::ordered_json question = {
+  nlohmann::ordered_json question = {
       {"program", tools::own_path()},
       {"ranks", options.subject.ranks > 0 ? options.subject.ranks : kFewRanks},
       {"schedules", pipeline.schedules},
@@ -169,6 +169,14 @@ int run_pipelines(const Options& options) {
       {"compares_torch", options.compares()}};
   std::string rows;
   std::string table;
+  question["words"] = nlohmann::ordered_json::array();
+  const auto add = [&](const char* option, const std::string& value) {
+    if (value.empty()) return;
+    question["words"].push_back(option);
+    question["words"].push_back(value);
+  };
+  add("--progress", options.subject.progress);
+  if (!options.subject.transports.empty()) add("--transport", options.subject.transports.front());
   const std::string failure = with_progress(
       [&](const auto& show) { return measure_pipelines(question.dump(), show, &rows, &table); });
   if (!failure.empty()) {

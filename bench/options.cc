@@ -250,12 +250,23 @@ std::string check_pipeline(const Options& options) {
              : "--micro-batches takes two numbers, the smaller one first";
 }
 
+// The hosts that the driver joins speak tcp.
+std::string check_pipeline_links(const Options& options) {
+  const Words& transports = options.subject.transports;
+  if (!options.pipeline.makes_links() || transports.empty()) return "";
+  return transports == Words{"tcp"} ? "" : "--delays and --rates are measured over tcp";
+}
+
 // Links and torch are measured by jobs that the driver starts.
 std::string check_pipeline_peers(const Options& options) {
   if (!options.asks_for("pipeline")) return "--compare torch is for pipeline";
   if (options.peers.names != Words{"torch"}) return "pipeline is compared with torch only";
-  return options.queue.computes == Words{"timer"} ? ""
-                                                  : "--compare torch takes --compute timer only";
+  if (options.queue.computes != Words{"timer"}) {
+    return "--compare torch takes --compute timer only";
+  }
+  return options.subject.transports.empty() && options.subject.progress.empty()
+             ? ""
+             : "--compare torch takes no --transport and no --progress: torch chooses them";
 }
 
 std::string check_queue(const CLI::App& app, const Options& options) {
@@ -599,6 +610,7 @@ std::string check_all(const CLI::App& app, const std::string& memory, Options* o
                            {"--schedules", "--stage-ms", "--micro-batches", "--delays", "--rates"});
   }
   if (wrong.empty()) wrong = check_pipeline(*options);
+  if (wrong.empty()) wrong = check_pipeline_links(*options);
   if (wrong.empty() && (is_one_of("torch", options->peers.names) ||
                         (options->compares() && options->asks_for("pipeline")))) {
     wrong = check_pipeline_peers(*options);

@@ -59,10 +59,14 @@ def say(text):
     print(f"progress: {text}", flush=True)
 
 
-def limit_of(question, rounds):
-    """Returns the time limit of a job: some times what its computation takes."""
-    computed = question["stage_ms"] * 1e-3 * sum(question["micro_batches"]) * len(question["schedules"]) * rounds
-    return START_S + 8 * computed
+def limit_of(place, question, rounds):
+    """Returns the time limit of a job: some times what computation and transfers take one after the other."""
+    item_s = question["stage_ms"] * 1e-3
+    if place.link is not None:
+        item_s += 2 * place.link.delay_ms * 1e-3
+        item_s += 2 * question["bytes"] * 8e-6 / place.link.mbit if place.link.mbit else 0
+    steps = sum(question["micro_batches"]) * len(question["schedules"]) * rounds
+    return START_S + 8 * item_s * steps
 
 
 def words_of(question):
@@ -73,10 +77,11 @@ def words_of(question):
 def measure_round(place, question):
     """Returns the rows of one round over hetcomm, as hetcomm_bench itself measures them."""
     command = [question["program"], "pipeline", "--format", "json", "--rounds", "1", *words_of(question),
+               *question["words"],
                "--compute", question["compute"], "-b", str(question["bytes"])]
     if question["in_flight"]:
         command += ["--window", str(question["in_flight"])]
-    return json.loads(place.run(command, limit_of(question, 1)))
+    return json.loads(place.run(command, limit_of(place, question, 1)))
 
 
 def joined(rounds):
@@ -100,7 +105,7 @@ def compare_torch(place, question, rows):
                "--in-flight", str(question["in_flight"]), "--compare", ",".join(BACKENDS),
                "--link-us", str(slowest["busy_us"]), str(slowest["latency_us"])]
     # Torch's own runs come over each backend, and some with receives that are posted late, too.
-    limit_s = limit_of(question, (question["rounds"] + 1) * (1 + 2 * len(BACKENDS)))
+    limit_s = limit_of(place, question, (question["rounds"] + 1) * (1 + 2 * len(BACKENDS)))
     compared = json.loads(place.run(command, limit_s))
     for row, other in zip(rows, compared["rows"]):
         row["torch_version"] = compared["torch"]
@@ -165,6 +170,14 @@ def answer(source, sink):
         lack = lack_of("ip", "tc", "sysctl", "unshare")
         if lack:
             print(f"--delays and --rates join hosts on this machine: {lack}", file=sys.stderr)
+            return 1
+
+    if question["compares_torch"]:
+        from hetcomm import bench_pipeline
+        unknown = [each for each in question["schedules"] if each not in bench_pipeline.KNOWN]
+        if unknown:
+            print(f"--compare torch has no schedule '{unknown[0]}', only {', '.join(bench_pipeline.KNOWN)}",
+                  file=sys.stderr)
             return 1
 
     def end(*_):

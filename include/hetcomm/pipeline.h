@@ -152,7 +152,9 @@ typedef struct hetcomm_pipeline_callback {
 } hetcomm_pipeline_callback_t;
 
 /* The callbacks of a chunk. Every kind of step in the schedule needs its callback, but
- * |reduce_grad|, |unshard| and |reshard| may be NULL and are then left out. Callbacks and their
+ * |reduce_grad|, |unshard| and |reshard| may be NULL and are then left out. |reduce_grad| is also
+ * called where the schedule has no step for it, if gradients of the stage are to be added up
+ * (hetcomm_pipeline_set_gradients): after the last step that changes them. Callbacks and their
  * |user_data| have to live until the pipeline is destroyed. */
 typedef struct hetcomm_pipeline_chunk {
   /* The caller sets it to sizeof(hetcomm_pipeline_chunk_t) in the first entry. */
@@ -283,8 +285,8 @@ typedef struct hetcomm_pipeline_gradient {
  * the sum over all ranks that hold the same elements: of the terms of a stage, of the stages that
  * share the item, and of all pipelines. Nothing is added if the plan has no backward steps. Ranks
  * that hold copies get sums that were formed in the same order, and with most networks the same
- * bits. A rank with a stream in its options waits for it in |reduce_grad|, and its schedule has to
- * have such steps. A rank that holds an item in two stages adds them first, and names their sum
+ * bits. A rank with a stream in its options needs the callback |reduce_grad|, and waits there for
+ * its stream. A rank that holds an item in two stages adds them first, and names their sum
  * once.
  *   INVALID_ARGUMENT  A rank does not hold the item, a buffer is too short, or ranks disagree about
  *                     a tensor. The text names the rank, the item and the tensor.

@@ -71,6 +71,8 @@ class Channel {
   // Waits until a buffer for |micro_batch| is free. Sender and local only.
   Status acquire(uint32_t micro_batch);
   Status send(uint32_t micro_batch);
+  // Returns whether the data of |micro_batch| is here. Does not wait.
+  Result<bool> look(uint32_t micro_batch);
   // Waits until the data of |micro_batch| is here.
   Status await(uint32_t micro_batch) {
     return limits_.terms->wait_for(buffers_[buffer_of_[micro_batch]].request, limits_.patience);

@@ -311,15 +311,20 @@ Status Executor::wait_for(size_t index, StepRecord& record) {
   const std::vector<uint32_t>& made = made_by(*program_, step);
   if (taken.empty() && made.empty()) return {};
   const uint64_t began_ns = clock_ns();
+  uint64_t has_data_ns = began_ns;
   for (const uint32_t channel : taken) {
-    if (loaded_->channels()[channel].role() != ChannelRole::kReceive) continue;
-    const Status here = loaded_->channels()[channel].await(step.action.micro_batch);
+    Channel& own = loaded_->channels()[channel];
+    if (own.role() != ChannelRole::kReceive) continue;
+    const Result<bool> is_here = own.look(step.action.micro_batch);
+    Status here = is_here.status();
+    if (here.ok() && !is_here.value()) {
+      here = own.await(step.action.micro_batch);
+      has_data_ns = clock_ns();
+    }
     if (!here.ok()) {
-      return here.annotate(
-          fmt::format("waiting for data of stage {}", loaded_->channels()[channel].maker()));
+      return here.annotate(fmt::format("waiting for data of stage {}", own.maker()));
     }
   }
-  const uint64_t has_data_ns = clock_ns();
   for (const uint32_t channel : made) {
     const Status free = loaded_->channels()[channel].acquire(step.action.micro_batch);
     if (!free.ok()) {
@@ -460,7 +465,22 @@ Status Executor::finish(const ProgramStep& step) {
   const ProgramStage& stage = program_->chunks[step.chunk];
   if (step.releases_inputs) release(stage.inputs, micro_batch);
   if (step.releases_output_grads) release(stage.output_grads, micro_batch);
-  return step.ends_gradients && sums_ ? sums_->finish_chunk(step.chunk, limits_) : Status();
+  if (!step.ends_gradients || !sums_ || sums_->is_empty()) return {};
+  if (step.action.kind != Kind::kReduceGradient) HETCOMM_RETURN_IF_ERROR(announce_sums(step));
+  return sums_->finish_chunk(step.chunk, limits_);
+}
+
+// Calls reduce_grad where the schedule has no step for it: |step| was the last one that changes the
+// gradients of its stage, and its data has left.
+Status Executor::announce_sums(const ProgramStep& step) {
+  ProgramStep reduction;
+  reduction.chunk = step.chunk;
+  reduction.action = {.stage = step.action.stage, .kind = Kind::kReduceGradient};
+  fill(reduction, calls_[0]);
+  const uint64_t start_ns = clock_ns();
+  const Status called = call_one(reduction, calls_[0]);
+  facts_.callback_ns += clock_ns() - start_ns;
+  return called.annotate(describe(reduction.action));
 }
 
 void Executor::release(const std::vector<uint32_t>& channels, uint32_t micro_batch) {

@@ -100,6 +100,7 @@ class Executor {
   Status call_one(const ProgramStep& step, const Call& call);
   Status outcome(hetcomm_status_t status) const;
   Status finish(const ProgramStep& step);
+  Status announce_sums(const ProgramStep& step);
   void release(const std::vector<uint32_t>& channels, uint32_t micro_batch);
   Status end();
   // Waits until all ranks have come here.

@@ -90,16 +90,10 @@ Status LoadedPlan::check_stream(const Trainer& trainer) const {
 Status LoadedPlan::check_sums(const Trainer& trainer) const {
   if (trainer.stream == nullptr) return {};
   for (uint32_t chunk = 0; chunk < program().chunks.size(); ++chunk) {
-    const bool waits =
-        trainer.chunks[chunk].reduce_grad.function != nullptr &&
-        std::any_of(program().steps.begin(), program().steps.end(), [&](const ProgramStep& step) {
-          return step.chunk == chunk && step.action.kind == ActionKind::kReduceGradient;
-        });
-    if (waits) continue;
-    return invalid(
-        fmt::format("stage {} of rank {} works in a stream, and has no REDUCE_GRAD with "
-                    "a callback that waits for it",
-                    program().chunks[chunk].stage, program().rank));
+    if (trainer.chunks[chunk].reduce_grad.function != nullptr) continue;
+    return invalid(fmt::format(
+        "stage {} of rank {} works in a stream, and has no callback reduce_grad that waits for it",
+        program().chunks[chunk].stage, program().rank));
   }
   return {};
 }

@@ -13,7 +13,7 @@ namespace hetcomm::pipeline {
 struct StepRecord {
   uint64_t start_ns = 0;  // when its callback was called
   uint64_t end_ns = 0;
-  uint64_t data_wait_ns = 0;  // before it, for what it reads
+  uint64_t data_wait_ns = 0;  // before it, for what it reads; 0: that was there
   uint64_t room_wait_ns = 0;  // before it, for room for what it writes
 };
 

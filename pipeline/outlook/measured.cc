@@ -14,7 +14,7 @@ namespace {
 
 using Kind = ActionKind;
 
-constexpr uint64_t kMaxTraceNs = uint64_t{1} << 53;  // 104 days
+constexpr uint64_t kMaxTraceNs = uint64_t{1} << 46;  // 19 hours: sums over all stages have room
 constexpr size_t kMaxTracedSteps = size_t{1} << 26;
 constexpr uint32_t kMaxTraceRanks = 1u << 20;
 
@@ -27,6 +27,18 @@ uint64_t median(std::vector<uint64_t>& values) {
 bool is_computed(const Action& action) { return is_computation(action.kind); }
 
 Status check_groups(uint32_t ranks, const std::vector<RankTrace>& traces) {
+  for (const RankTrace& each : traces) {
+    const RankTrace& first = traces.front();
+    if (each.pipeline != first.pipeline) {
+      return invalid(fmt::format("traces: rank {} is of pipeline {}, and rank {} of {}", each.rank,
+                                 each.pipeline, first.rank, first.pipeline));
+    }
+    if (each.training_step != first.training_step) {
+      return invalid(
+          fmt::format("traces: rank {} tells of step {} of the training, and rank {} of {}",
+                      each.rank, each.training_step, first.rank, first.training_step));
+    }
+  }
   std::vector<bool> has_trace(ranks);
   for (const RankTrace& each : traces) {
     if (each.group >= ranks) {
@@ -46,6 +58,60 @@ Status check_groups(uint32_t ranks, const std::vector<RankTrace>& traces) {
 // The times of the steps of one stage, by kind.
 using StepTimes = std::array<std::vector<uint64_t>, 5>;
 static_assert(static_cast<int>(Kind::kRecompute) == 4);
+
+uint64_t length(const Span& span) { return span.end_ns - span.start_ns; }
+
+// Two steps that one callback performed: both have the time of the pair.
+struct TracedPair {
+  Action first;
+  Action second;
+  uint64_t ns = 0;
+};
+
+// The times of the steps of all stages.
+class Samples {
+ public:
+  explicit Samples(uint32_t stages) : times_(stages) {}
+
+  void add(const Action& action, uint64_t ns) { of(action).push_back(ns); }
+  void add(const TracedPair& pair) { pairs_.push_back(pair); }
+
+  // Gives steps that only pairs have shown half of the time of their pairs.
+  void share_pairs() {
+    std::vector<std::pair<const Action*, uint64_t>> shares;
+    for (const TracedPair& each : pairs_) {
+      for (const Action* action : {&each.first, &each.second}) {
+        if (of(*action).empty()) shares.emplace_back(action, each.ns / 2);
+      }
+    }
+    for (const auto& [action, ns] : shares) add(*action, ns);
+  }
+
+  // Returns how much of the shorter step of a pair is hidden, or none if there are no pairs.
+  std::optional<uint32_t> overlap_ppm() {
+    constexpr uint64_t kMillion = 1'000'000;
+    std::vector<uint64_t> hidden;
+    for (const TracedPair& each : pairs_) {
+      const uint64_t one = median(of(each.first));
+      const uint64_t other = median(of(each.second));
+      const uint64_t shorter = std::min(one, other);
+      const uint64_t saved = one + other - std::min(one + other, each.ns);
+      if (shorter > 0) hidden.push_back(std::min(saved, shorter) * kMillion / shorter);
+    }
+    if (hidden.empty()) return std::nullopt;
+    return static_cast<uint32_t>(median(hidden));
+  }
+
+  StepTimes& of_stage(uint32_t stage) { return times_[stage]; }
+
+ private:
+  std::vector<uint64_t>& of(const Action& action) {
+    return times_[action.stage][static_cast<size_t>(action.kind)];
+  }
+
+  std::vector<StepTimes> times_;
+  std::vector<TracedPair> pairs_;
+};
 
 // What a stage takes, from the steps that the schedule has.
 StageTime stage_time(StepTimes& times, bool& is_split) {
@@ -157,6 +223,8 @@ RankTrace read_trace(present::Fields fields) {
   if (fields.text("format") != "hetcomm pipeline trace") fields.fail("format", "is of no trace");
   if (fields.number("version", UINT32_MAX) != 1) fields.fail("version", "is not 1");
   if (fields.flag("evaluation")) fields.fail("evaluation", "is true: there are forward steps only");
+  trace.training_step = fields.number("training_step", UINT64_MAX);
+  trace.pipeline = static_cast<uint32_t>(fields.number("pipeline", kMaxTraceRanks));
   trace.rank = static_cast<uint32_t>(fields.number("rank", kMaxTraceRanks));
   trace.group = static_cast<uint32_t>(fields.number("group", kMaxTraceRanks));
   trace.total_ns = fields.number("total_ns", kMaxTraceNs);
@@ -196,6 +264,46 @@ Result<Schedule> schedule_of(const std::vector<RankTrace>& traces) {
   return schedule;
 }
 
+namespace {
+
+// Returns the steps of |trace| that are those of |actions|, which are computations.
+Result<std::vector<TracedStep>> match(const RankTrace& trace, const std::vector<Action>& actions) {
+  std::vector<TracedStep> steps;
+  auto next = trace.steps.begin();
+  for (Action wanted : actions) {
+    TracedStep& step = steps.emplace_back();
+    if (!is_computed(wanted)) continue;
+    wanted.overlaps_next = false;
+    while (next != trace.steps.end() && !is_computed(next->action)) ++next;
+    if (next == trace.steps.end() || next->action != wanted) {
+      return invalid(fmt::format(
+          "traces: rank {} performed {} where the schedule has {}", trace.rank,
+          next == trace.steps.end() ? "nothing" : to_text(next->action), to_text(wanted)));
+    }
+    step = *next;
+    ++next;
+  }
+  return steps;
+}
+
+// Takes the times of one rank's steps.
+void sample(const std::vector<Action>& actions, const std::vector<TracedStep>& steps,
+            Samples& samples) {
+  for (size_t i = 0; i < actions.size(); ++i) {
+    if (!is_computed(actions[i])) continue;
+    const bool is_pair = actions[i].overlaps_next && steps[i].span == steps[i + 1].span;
+    if (is_pair) {
+      samples.add({actions[i], actions[i + 1], length(steps[i].span)});
+      ++i;
+    } else {
+      samples.add(actions[i], length(steps[i].span));
+    }
+  }
+  samples.share_pairs();
+}
+
+}  // namespace
+
 Result<MeasuredRun> measure(const Schedule& schedule, const std::vector<RankTrace>& traces) {
   HETCOMM_RETURN_IF_ERROR(check_groups(schedule.ranks(), traces));
   MeasuredRun run;
@@ -205,34 +313,25 @@ Result<MeasuredRun> measure(const Schedule& schedule, const std::vector<RankTrac
   Passages passages(schedule);
   for (const RankTrace& trace : traces) {
     const std::vector<Action>& actions = schedule.actions[trace.group];
-    std::vector<Span>& spans = run.spans[trace.group];
-    const bool is_first = spans.empty();
-    spans.resize(actions.size());
-    std::vector<StepTimes> times(schedule.stages());
+    const Result<std::vector<TracedStep>> steps = match(trace, actions);
+    if (!steps.ok()) return steps.status();
     run.total_ns = std::max(run.total_ns, trace.total_ns);
-    auto next = trace.steps.begin();
-    for (size_t i = 0; i < actions.size(); ++i) {
-      if (!is_computed(actions[i])) continue;
-      while (next != trace.steps.end() && !is_computed(next->action)) ++next;
-      Action wanted = actions[i];
-      wanted.overlaps_next = false;
-      if (next == trace.steps.end() || next->action != wanted) {
-        return invalid(fmt::format(
-            "traces: rank {} performed {} where the schedule has {}", trace.rank,
-            next == trace.steps.end() ? "nothing" : to_text(next->action), to_text(wanted)));
+    if (run.spans[trace.group].empty()) {
+      for (size_t i = 0; i < actions.size(); ++i) {
+        run.spans[trace.group].push_back(steps.value()[i].span);
+        if (is_computed(actions[i])) passages.add(steps.value()[i]);
       }
-      times[wanted.stage][static_cast<size_t>(wanted.kind)].push_back(next->span.end_ns -
-                                                                      next->span.start_ns);
-      if (is_first) {
-        spans[i] = next->span;
-        passages.add(*next);
-      }
-      ++next;
+    }
+    Samples samples(schedule.stages());
+    sample(actions, steps.value(), samples);
+    if (const auto overlap = samples.overlap_ppm(); overlap) {
+      run.overlap_ppm = std::max(run.overlap_ppm.value_or(0), *overlap);
     }
     for (uint32_t stage = 0; stage < schedule.stages(); ++stage) {
       if (schedule.rank_of[stage] != trace.group) continue;
       bool is_split = false;
-      run.stages[stage] = longest(run.stages[stage], stage_time(times[stage], is_split));
+      const StageTime own = stage_time(samples.of_stage(stage), is_split);
+      run.stages[stage] = longest(run.stages[stage], own);
       run.is_split[stage] = is_split;
     }
   }

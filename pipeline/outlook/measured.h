@@ -26,6 +26,8 @@ struct TracedStep {
 };
 
 struct RankTrace {
+  uint64_t training_step = 0;
+  uint32_t pipeline = 0;
   uint32_t rank = 0;   // of the communicator
   uint32_t group = 0;  // the rank of the schedule
   uint64_t total_ns = 0;
@@ -35,14 +37,17 @@ struct RankTrace {
 // Reads a trace in JSON. Reports wrong entries by |fields|, also that it is of an evaluation.
 RankTrace read_trace(present::Fields fields);
 
-// Returns the schedule that the traces show. Fails with kInvalidArgument if a rank of the schedule
-// has no trace, or if they make no schedule.
+// Returns the schedule that the traces show. Fails with kInvalidArgument if they are of different
+// pipelines or steps of the training, if a rank of the schedule has none, or if they make no
+// schedule.
 Result<Schedule> schedule_of(const std::vector<RankTrace>& traces);
 
 struct MeasuredRun {
   uint64_t total_ns = 0;          // the longest of any rank
   std::vector<StageTime> stages;  // medians; of several ranks of a stage the longest
   std::vector<bool> is_split;     // by stage: measured in parts, not in whole backward steps
+  // How much of the shorter step of a pair was hidden, where a callback performed pairs.
+  std::optional<uint32_t> overlap_ppm;
   // By the stage before the boundary: from the end of a step until its data has arrived. None if
   // no step waited for it in one of the directions: then the schedule hides it.
   std::vector<std::optional<uint64_t>> transfer_ns;
@@ -51,8 +56,9 @@ struct MeasuredRun {
   std::vector<std::vector<Span>> spans;
 };
 
-// Compares |traces| with |schedule|, which is sound, and measures. Fails with kInvalidArgument if a rank of the
-// schedule has no trace, or performed other steps.
+// Compares |traces| with |schedule|, which is sound, and measures. Fails with kInvalidArgument if
+// they are of different pipelines or steps of the training, and if a rank of the schedule has none
+// or performed other steps.
 Result<MeasuredRun> measure(const Schedule& schedule, const std::vector<RankTrace>& traces);
 
 }  // namespace hetcomm::pipeline

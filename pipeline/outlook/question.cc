@@ -37,7 +37,7 @@ class QuestionReader {
     Fields fields(document, "", failure_);
     fields.allow_only({"format", "version", "schedule", "reductions", "level", "receives_ahead",
                        "send_waits", "send_buffers", "times", "memory", "limits", "in_flight",
-                       "traces", "may_split"});
+                       "traces", "may_split", "stage_limits"});
     if (const Json* const times = fields.find("times"); times != nullptr) raw_times(*times);
     question_.check.in_flight = numbers(fields, "in_flight", kMaxMicroBatches);
     question_.check.limits = numbers<int64_t>(fields, "limits", kMaxLimit);
@@ -87,8 +87,9 @@ class QuestionReader {
         },
         kMaxTraces);
     question_.may_split = fields.flag("may_split");
+    question_.stage_limits = numbers<uint64_t>(fields, "stage_limits", kMaxLimit);
     if (!question_.traces.empty()) return;
-    for (const char* const name : {"traces", "may_split"}) {
+    for (const char* const name : {"traces", "may_split", "stage_limits"}) {
       if (fields.has(name)) fields.fail(name, "has no trace");
     }
   }

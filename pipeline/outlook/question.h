@@ -27,6 +27,8 @@ struct ScheduleQuestion {
   // steps although the schedule does not.
   std::vector<RankTrace> traces;
   bool may_split = false;
+  // By stage, for better schedules: the most activations that it may keep; 0: any number.
+  std::vector<uint64_t> stage_limits;
 };
 
 // Fails with kInvalidArgument for a wrong document; the text names the line of a syntax error, or

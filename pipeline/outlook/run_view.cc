@@ -9,7 +9,10 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
+#include "pipeline/schedule/faults.h"
+#include "pipeline/schedule/live.h"
 #include "pipeline/schedule/parameters_json.h"
+#include "pipeline/simulate/longest_path.h"
 
 namespace hetcomm::pipeline {
 namespace {
@@ -41,6 +44,7 @@ PipelineTimes times_of(const MeasuredRun& run, const std::optional<PipelineTimes
   PipelineTimes times;
   times.stages = run.stages;
   if (known) times.overlap_ppm = known->overlap_ppm;
+  if (run.overlap_ppm) times.overlap_ppm = *run.overlap_ppm;
   const auto boundaries = [&](const std::vector<BoundaryTime>& given) {
     std::vector<BoundaryTime> all;
     for (uint32_t stage = 0; stage < run.transfer_ns.size(); ++stage) {
@@ -119,10 +123,12 @@ std::vector<uint32_t> stages_with(const Schedule& schedule, Kind kind) {
 // Finds schedules that deal stages to ranks as one that ran.
 class Search {
  public:
-  Search(const Schedule& ran, const PipelineTimes& times, const CheckOptions& check, bool may_split)
+  Search(const Schedule& ran, const PipelineTimes& times, const CheckOptions& check,
+         const std::vector<uint64_t>& stage_limits, bool may_split)
       : ran_(ran),
         times_(times),
         check_(check),
+        stage_limits_(stage_limits),
         may_split_(may_split || !stages_with(ran, Kind::kWeightGrad).empty()),
         trains_(!stages_with(ran, Kind::kBackward).empty() ||
                 !stages_with(ran, Kind::kWeightGrad).empty()),
@@ -165,6 +171,7 @@ class Search {
     // With one stage on each rank some are the same by two names.
     if (std::find(known_.begin(), known_.end(), schedule) != known_.end()) return std::nullopt;
     known_.push_back(schedule);
+    if (!fits(schedule)) return std::nullopt;
     ScheduleQuestion question;
     question.schedule = std::move(named->schedule);
     question.times = times_;
@@ -177,6 +184,16 @@ class Search {
                      .total_ns = outlook->forecast.total_ns,
                      .peaks = std::move(outlook->peaks),
                      .in_flight = std::move(outlook->in_flight)};
+  }
+
+  // Returns whether every stage keeps its limit.
+  bool fits(const Schedule& schedule) const {
+    if (stage_limits_.empty()) return true;
+    const LivePeaks peaks = count_live(schedule);
+    for (size_t stage = 0; stage < stage_limits_.size(); ++stage) {
+      if (stage_limits_[stage] != 0 && peaks.stages[stage] > stage_limits_[stage]) return false;
+    }
+    return true;
   }
 
   // Returns the parameters as a plan has them.
@@ -208,11 +225,16 @@ class Search {
   const Schedule& ran_;
   const PipelineTimes& times_;
   const CheckOptions& check_;
+  const std::vector<uint64_t>& stage_limits_;
   const bool may_split_;
   const bool trains_;
   const std::vector<uint32_t> recomputed_;
   std::vector<Schedule> known_;
 };
+
+double ratio_of(uint64_t one, uint64_t other) {
+  return static_cast<double>(one) / static_cast<double>(std::max<uint64_t>(other, 1));
+}
 
 std::string ms(uint64_t ns) { return fmt::format("{:.3f}", static_cast<double>(ns) / 1e6); }
 
@@ -227,10 +249,18 @@ OrderedJson json_of(const StageTime& stage) {
 // Only what every stage did once for each micro-batch can be measured.
 Status check_sound(const Schedule& schedule) {
   HETCOMM_RETURN_IF_ERROR(check_size(schedule));
+  if (schedule.stages() == 0) return invalid("the schedule has no stage");
   CheckOptions unlimited;
   unlimited.in_flight.assign(schedule.stages() - 1, kMaxMicroBatches);
   if (level_of(schedule) != Level::kCompute) unlimited.in_flight.clear();
   return check(schedule, unlimited).status();
+}
+
+Status check_stage_limits(const ScheduleQuestion& question) {
+  const size_t given = question.stage_limits.size();
+  if (given == 0 || given == question.schedule.stages()) return {};
+  return invalid(fmt::format("stage_limits of {} stages for a schedule of {}", given,
+                             question.schedule.stages()));
 }
 
 std::string stages_text(const MeasuredRun& run) {
@@ -252,6 +282,8 @@ std::string stages_text(const MeasuredRun& run) {
 
 Result<RunView> look_at_run(ScheduleQuestion question) {
   HETCOMM_RETURN_IF_ERROR(check_sound(question.schedule));
+  HETCOMM_RETURN_IF_ERROR(check_stage_limits(question));
+  if (question.times) HETCOMM_RETURN_IF_ERROR(check_times(question.schedule, *question.times));
   Result<MeasuredRun> run = measure(question.schedule, question.traces);
   if (!run.ok()) return run.status();
   RunView view;
@@ -261,10 +293,13 @@ Result<RunView> look_at_run(ScheduleQuestion question) {
   question.times = times_of(view.run, question.times);
   const bool may_split = question.may_split;
   const CheckOptions check = question.check;
+  const std::vector<uint64_t> stage_limits = question.stage_limits;
+  question.check.limits.clear();  // what ran has run
   Result<Outlook> outlook = look_at(std::move(question));
   if (!outlook.ok()) return outlook.status();
   view.outlook = std::move(outlook).value();
-  view.candidates = Search(view.outlook.schedule, view.outlook.times, check, may_split).all();
+  view.candidates =
+      Search(view.outlook.schedule, view.outlook.times, check, stage_limits, may_split).all();
   if (view.candidates.empty() || (view.had_times && view.moved.empty())) return view;
   const auto now = static_cast<double>(view.outlook.forecast.total_ns);
   view.proposes = static_cast<double>(view.candidates.front().total_ns) < (1 - kGain) * now;
@@ -274,9 +309,11 @@ Result<RunView> look_at_run(ScheduleQuestion question) {
 std::string to_text(const RunView& view) {
   const uint64_t forecast_ns = view.outlook.forecast.total_ns;
   std::string text = fmt::format(
-      "the run took {} ms; by the times of its steps it would take {} ms ({:+.1f} %)\n",
+      "the run took {} ms; by the times of its steps it would take {} ms{}\n",
       ms(view.run.total_ns), ms(forecast_ns),
-      100.0 * (static_cast<double>(view.run.total_ns) / static_cast<double>(forecast_ns) - 1));
+      forecast_ns == 0
+          ? std::string()
+          : fmt::format(" ({:+.1f} %)", 100.0 * (ratio_of(view.run.total_ns, forecast_ns) - 1)));
   text += stages_text(view.run) + "\n" + to_text(view.outlook) + "\n";
   for (const MovedTime& each : view.moved) {
     text += fmt::format("{} was {} ms, and is {} ms now\n", each.what, ms(each.from_ns),
@@ -290,8 +327,7 @@ std::string to_text(const RunView& view) {
                         "peak memory");
     for (const Candidate& each : view.candidates) {
       text += fmt::format("{:<18} {:>14} {:>10.3f}  {}\n", each.name, ms(each.total_ns),
-                          static_cast<double>(each.total_ns) / static_cast<double>(forecast_ns),
-                          fmt::join(each.peaks, " "));
+                          ratio_of(each.total_ns, forecast_ns), fmt::join(each.peaks, " "));
     }
   }
   text += view.proposes ? fmt::format("proposed: {}\n", view.candidates.front().name)

@@ -10,6 +10,7 @@
 
 #include "pipeline/schedule/check.h"
 #include "pipeline/schedule/faults.h"
+#include "pipeline/schedule/live.h"
 #include "pipeline/schedule/lower.h"
 #include "reshard/layout.h"
 #include "src/base/element_type.h"
@@ -349,11 +350,9 @@ class PlanCheck {
 
   // Counts the activations that live at a time, and compares those of each stage with its limit.
   static Status check_live_limits(const PlanPipeline& pipeline, PipelineView& view) {
-    view.peaks.assign(view.schedule.ranks(), 0);
-    view.stage_peaks.assign(pipeline.stages.size(), 0);
-    for (uint32_t group = 0; group < view.schedule.ranks(); ++group) {
-      count_activations(view.schedule.actions[group], view.stage_peaks, view.peaks[group]);
-    }
+    LivePeaks peaks = count_live(view.schedule);
+    view.peaks = std::move(peaks.ranks);
+    view.stage_peaks = std::move(peaks.stages);
     for (size_t i = 0; i < pipeline.stages.size(); ++i) {
       const uint64_t limit = pipeline.stages[i].live_limit;
       if (limit == 0 || view.stage_peaks[i] <= limit) continue;
@@ -362,30 +361,6 @@ class PlanCheck {
                           limit, view.stage_peaks[i])};
     }
     return {};
-  }
-
-  // An activation lives until the gradient of the weights is there. Without backward steps it ends
-  // with its step. Those that the steps of a pair free live until both have ended.
-  static void count_activations(const std::vector<Action>& actions,
-                                std::vector<uint64_t>& stage_peaks, uint64_t& peak) {
-    const bool trains = std::any_of(actions.begin(), actions.end(), [](const Action& each) {
-      return gives_weight_grad(each.kind);
-    });
-    std::vector<uint64_t> live(stage_peaks.size());
-    std::vector<uint32_t> freed;  // stages
-    uint64_t all = 0;
-    for (const Action& action : actions) {
-      const bool is_forward = action.kind == ActionKind::kForward;
-      if (is_forward) {
-        peak = std::max(peak, ++all);
-        stage_peaks[action.stage] = std::max(stage_peaks[action.stage], ++live[action.stage]);
-      }
-      if (trains ? gives_weight_grad(action.kind) : is_forward) freed.push_back(action.stage);
-      if (action.overlaps_next) continue;
-      for (const uint32_t stage : freed) --live[stage];
-      all -= freed.size();
-      freed.clear();
-    }
   }
 
   Status check_shared() const {

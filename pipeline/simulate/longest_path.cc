@@ -367,6 +367,8 @@ Status check_options(const Schedule& schedule, const SimulateOptions& options) {
   return Status(Code::kInvalidArgument, "a boundary needs one item in flight at least");
 }
 
+}  // namespace
+
 Status check_times(const Schedule& schedule, const PipelineTimes& times) {
   const size_t stages = schedule.stages();
   if (times.stages.size() != stages) {
@@ -381,8 +383,6 @@ Status check_times(const Schedule& schedule, const PipelineTimes& times) {
   }
   return check_length(times, schedule.micro_batches);
 }
-
-}  // namespace
 
 Result<Forecast> simulate(const Schedule& schedule, const PipelineTimes& times,
                           const SimulateOptions& options) {

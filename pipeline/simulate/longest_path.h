@@ -23,9 +23,12 @@ struct SimulateOptions {
   bool keeps_spans = false;  // whether the forecast has Forecast::actions
 };
 
-// Simulates a sound schedule (check.h) of any level. Fails with kInvalidArgument if the times are
-// for another number of stages, and if the schedule cannot go on: it is not sound, or receives are
-// posted in another order than the items are sent.
+// Fails with kInvalidArgument if |times| are for another number of stages or boundaries, or too long.
+Status check_times(const Schedule& schedule, const PipelineTimes& times);
+
+// Simulates a sound schedule (check.h) of any level. Fails as check_times(), and with
+// kInvalidArgument if the schedule cannot go on: it is not sound, or receives are posted in another
+// order than the items are sent.
 Result<Forecast> simulate(const Schedule& schedule, const PipelineTimes& times,
                           const SimulateOptions& options = {});
 

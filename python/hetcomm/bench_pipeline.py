@@ -38,6 +38,7 @@ SCHEDULES = {
 }
 # Those that torch does not have.
 OWN = ("eager-1f1b", "virtual-1f1b", "h-1f1b", "zb-h1", "zb-h2", "looped-bfs")
+KNOWN = (*SCHEDULES, *OWN)
 
 
 def _stage(torch: Any, seconds: float) -> Any:
@@ -268,11 +269,10 @@ def _main(rank: int | None, arguments: argparse.Namespace) -> None:
 
 
 def main() -> int:
-    known = [*SCHEDULES, *OWN]
     parser = argparse.ArgumentParser(prog="hetcomm.bench_pipeline",
                                      description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--ranks", type=int, default=2, help="where no launcher says it (2)")
-    parser.add_argument("--schedules", default="1f1b", help=f"of {', '.join(known)} (1f1b)")
+    parser.add_argument("--schedules", default="1f1b", help=f"of {', '.join(KNOWN)} (1f1b)")
     parser.add_argument("--stage-ms", type=float, default=20, help="computation of a rank (20)")
     parser.add_argument("--micro-batches", default="16,64", help="few and many (16,64)")
     parser.add_argument("--bytes", type=int, default=4096, help="of a boundary (4096)")
@@ -286,7 +286,7 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help="one document instead of a table")
     arguments = parser.parse_args()
     arguments.schedules = arguments.schedules.split(",")
-    wrong = [each for each in arguments.schedules if each not in known]
+    wrong = [each for each in arguments.schedules if each not in KNOWN]
     if wrong:
         parser.error(f"there is no schedule {wrong[0]!r} here")
     arguments.compare = [each for each in arguments.compare.split(",") if each]

@@ -633,6 +633,8 @@ class Usage(unittest.TestCase):
             ("queue", "--compare", "torch"): "for pipeline",
             ("latency", "--delays", "1"): "are for pipeline",
             ("pipeline", "--delays", "-1"): "--delays",
+            ("pipeline", "--delays", "1", "--transport", "shm"): "over tcp",
+            ("pipeline", "--compare", "torch", "--transport", "tcp"): "takes no --transport",
             ("pipeline", "--rates", "fast"): "--rates",
             ("reshard", "--cases", "1x1:1x1,4x"): "4x",
             ("reshard", "--strategies", "direct,leadr"): "did you mean 'leader'",

@@ -165,8 +165,13 @@ Json question_of_run(const std::string& plan, const Json& traces) {
     throw std::runtime_error("the traces are of no pipeline of the plan");
   }
   const Json& pipeline = outline["pipelines"][number.get<size_t>()];
-  return question_about(
-      {{"actions", pipeline["actions"]}, {"rank_of", pipeline["group_of_stage"]}});
+  Json question =
+      question_about({{"actions", pipeline["actions"]}, {"rank_of", pipeline["group_of_stage"]}});
+  // The outline has checked the plan.
+  for (const Json& stage : Json::parse(plan)["pipelines"][number.get<size_t>()]["stages"]) {
+    question["stage_limits"].push_back(stage.value("live_limit", 0));
+  }
+  return question;
 }
 
 // Adds the traces of a run to |question|.

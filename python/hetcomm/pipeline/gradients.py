@@ -122,29 +122,66 @@ class Cut:
         return TensorSpec(self.shape, dtype, self.boxes[place])
 
 
-def cut_of(parameter: nn.Parameter, item: int, stage: Mapping[str, Any], who: Holders) -> Cut:
-    """Returns how ``stage`` holds ``parameter``. Raises ValueError if other stages have other tensor
-    degrees, and nothing says which dimension is cut."""
-    degree = degrees_of(stage)["tensor"]
-    own = tuple(_local(parameter).shape) or (1,)
-    known = _known_cut(parameter)
-    if known is not None:
+# Of the parameters of an item: by place along the tensor degree, their sizes and types.
+ItemSizes = Mapping[int, Sequence[tuple[int, str]]]
+Sizes = dict[int, dict[int, list[tuple[int, str]]]]  # by item
+
+
+def type_of(index: int, sizes: ItemSizes) -> str:
+    """Returns the type of parameter ``index``, as the first place that has it says."""
+    return next(each[index][1] for _, each in sorted(sizes.items()) if index < len(each))
+
+
+def cut_of(
+    parameter: nn.Parameter | None, item: int, index: int, who: Holders, sizes: ItemSizes
+) -> Cut:
+    """Returns how the stage of this rank holds ``parameter``, the ``index``-th one of ``item``; None:
+    this rank has none, and others do. Raises ValueError if stages have other tensor degrees, and
+    nothing says how they cut it."""
+    degree = degrees_of(who.own_stage(item))["tensor"]
+    known = None if parameter is None else _known_cut(parameter)
+    if parameter is not None and known is not None:
         dimension, blocks = known
         if hasattr(parameter, "placements"):
             return _chunks(tuple(parameter.shape), dimension, degree)
-        whole = list(own)
+        whole = list(parameter.shape)
+        if whole[dimension] % blocks != 0:
+            raise ValueError(
+                f"item {item}: a parameter of shape {whole} has a `partition_stride` of {blocks}, which "
+                f"does not divide its dimension {dimension}"
+            )
         whole[dimension] *= degree
         return _blocks(tuple(whole), dimension, degree, blocks)
     if who.has_one_tensor_degree(item):
-        # Each place may hold something else: rank i of one stage what rank i of the others holds.
-        shape = (degree, math.prod(own))
-        return Cut(shape, tuple((Box(0, (i, 0), (i + 1, shape[1])),) for i in range(degree)))
+        # Each place may hold something else: a place of one stage what that of the others holds.
+        ends = [0]
+        for place in range(degree):
+            own = sizes.get(place, ())
+            ends.append(ends[-1] + (own[index][0] if index < len(own) else 0))
+        return Cut(
+            (ends[-1],),
+            tuple(
+                (Box(0, (begin,), (end,)),) if end > begin else ()
+                for begin, end in zip(ends, ends[1:])
+            ),
+        )
+    if parameter is None:
+        raise ValueError(
+            f"item {item}: stages with different tensor degrees hold it, and some of their ranks have "
+            "more parameters than others"
+        )
+    own_shape = tuple(_local(parameter).shape) or (1,)
     if is_cut(parameter):
         raise ValueError(
             f"item {item}: stages with different tensor degrees hold it, and a parameter of shape "
-            f"{list(own)} does not say which dimension they cut: set its `partition_dim`"
+            f"{list(own_shape)} does not say which dimension they cut: set its `partition_dim`"
         )
-    return Cut(own, ((Box(0, (0,) * len(own), own),),) * degree)
+    if getattr(parameter, "sequence_parallel", False):
+        raise ValueError(
+            f"item {item}: stages with different tensor degrees hold it, and the gradient of a parameter "
+            f"of shape {list(own_shape)} is a part of a sum (`sequence_parallel`)"
+        )
+    return Cut(own_shape, ((Box(0, (0,) * len(own_shape), own_shape),),) * degree)
 
 
 def is_cut(parameter: nn.Parameter) -> bool:
@@ -214,37 +251,53 @@ class HeldParameter:
 
     item: int
     index: int  # among those of the item
-    alike: list[nn.Parameter]  # of this rank, with the same contents
+    alike: list[nn.Parameter]  # of this rank, with the same contents; none: only others have it
     chunks: set[int]  # of this rank that hold the item
-    cut: Cut | None  # None: only this rank has it
+    cut: Cut | None = None  # None: only this rank has it
+    type: str = ""  # of those with a cut
     left: set[int] = field(default_factory=set)  # chunks whose gradients are not complete
     room: torch.Tensor | None = None  # what is added up over ranks
+
+    def copy(self) -> torch.Tensor:
+        """Returns what the parameter holds, in memory of the host."""
+        if not self.alike:
+            return torch.empty(0, dtype=getattr(torch, self.type), device="cpu")
+        return _local(self.alike[0].detach()).to("cpu", copy=True).reshape(-1).contiguous()
+
+    def make_room(self) -> None:
+        """Makes the memory whose contents are added up over ranks."""
+        size = _local(self.alike[0]).numel() if self.alike else 0
+        self.room = torch.empty(size, dtype=getattr(torch, self.type), device="cpu")
 
     def begin(self) -> None:
         self.left = set(self.chunks)
 
     def finish(self, chunk: int) -> None:
         """The steps of a chunk have made their part of the gradient."""
-        if chunk not in self.left:
+        if self.room is None or chunk not in self.left:
             return
         self.left.remove(chunk)
         if self.left:
             return
-        grads = [_local(each.grad) for each in self.alike if each.grad is not None]
-        if self.room is None:
-            self._share(sum(grads[1:], grads[0].clone()) if grads else None)
-        elif grads:
-            self.room.copy_(grads[0].reshape(-1))
-            for other in grads[1:]:
-                self.room += other.reshape(-1).to(self.room.device)
-        else:
+        grads = self._grads()
+        if not grads:
             # All holders send as much, also where a micro-batch used it on some of them only.
             self.room.zero_()
+            return
+        self.room.copy_(grads[0].reshape(-1))
+        for other in grads[1:]:
+            self.room += other.reshape(-1).to(self.room.device)
 
     def take(self) -> None:
-        """Takes the sum over ranks as the gradient, if there were backward steps."""
-        if self.room is not None and not self.left:
+        """Takes the sum as the gradient, if there were backward steps."""
+        if self.room is None:
+            grads = self._grads()
+            self._share(sum(grads[1:], grads[0].clone()) if grads else None)
+        elif self.alike and not self.left:
             self._share(self.room.view(_local(self.alike[0]).shape))
+
+    def _grads(self) -> list[torch.Tensor]:
+        return [_grad_of(each) for each in self.alike if each.grad is not None]
 
     def _share(self, total: torch.Tensor | None) -> None:
         if total is None:
@@ -264,14 +317,11 @@ class Copies:
         self._places = {
             name: place_of(who.own_stage(each.item), rank)["tensor"] for name, each in self._held.items()
         }
-        self._arrays = {
-            name: _local(each.alike[0].detach()).to("cpu", copy=True).reshape(-1).contiguous()
-            for name, each in self._held.items()
-        }
+        self._arrays = {name: each.copy() for name, each in self._held.items()}
 
     def describe(self) -> dict[str, TensorSpec]:
         return {
-            name: each.cut.spec(each.alike[0].dtype, self._places[name])  # type: ignore[union-attr]
+            name: each.cut.spec(getattr(torch, each.type), self._places[name])  # type: ignore[union-attr]
             for name, each in self._held.items()
         }
 
@@ -288,6 +338,15 @@ class Copies:
                 for each in self._held[name].alike:
                     local = _local(each)
                     local.copy_(self._arrays[name].view(local.shape))
+
+
+def _grad_of(parameter: nn.Parameter) -> torch.Tensor:
+    """Returns this rank's part of the gradient. That of a DTensor may still be a sum over a mesh."""
+    grad = parameter.grad
+    placements = getattr(parameter, "placements", None)
+    if placements is not None and tuple(grad.placements) != tuple(placements):  # type: ignore[union-attr]
+        grad = parameter.grad = grad.redistribute(placements=placements)  # type: ignore[union-attr]
+    return _local(grad)  # type: ignore[arg-type]
 
 
 def _local(tensor: torch.Tensor) -> torch.Tensor:

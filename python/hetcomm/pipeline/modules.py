@@ -22,17 +22,20 @@ from hetcomm.pipeline.gradients import (
     Copies,
     HeldParameter,
     Holders,
+    Sizes,
     _local,
     cut_of,
     degrees_of,
     is_cut,
     place_of,
+    type_of,
 )
 from hetcomm.pipeline.opened import opened
 from hetcomm.pipeline.plans import Plan
 from hetcomm.pipeline.runner import Gradient, Runner
 from hetcomm.pipeline.split import _BEGINS_ANYWHERE, SplitBackward
 from hetcomm.reshard.agreement import _agree, _exchange
+from hetcomm.reshard.arrays import _type_name
 from hetcomm.reshard.state import transfer_state
 
 # A stage is a module, or its items by their names in the whole model. Items are called in turn.
@@ -107,63 +110,101 @@ class Pipeline:
         """Looks up anew which gradients are added up. Collective: call it on all ranks after
         parameters have been replaced, frozen, or unfrozen (``requires_grad``)."""
         held: list[HeldParameter] = []
-        self._agree(self._own, lambda: held.extend(self._held(lambda each: each.requires_grad)))
-        for each in held:
-            if each.cut is not None:
-                first = _local(each.alike[0])
-                each.room = torch.empty(first.numel(), dtype=first.dtype, device="cpu")
-        self._core.set_gradients(
-            [
-                Gradient(each.item, each.index, each.cut.layout(self._who.own_stage(each.item)), each.room)
-                for each in held
-                if each.cut is not None
-            ],
-            self._timeout,
-        )
+        gradients: list[Gradient] = []
+
+        def look_up() -> None:
+            for each in self._held(lambda parameter: parameter.requires_grad, sizes):
+                held.append(each)
+                if each.cut is not None:
+                    each.make_room()
+                    layout = each.cut.layout(self._who.own_stage(each.item))
+                    gradients.append(Gradient(each.item, each.index, layout, each.room))
+
+        sizes = self._sizes(lambda parameter: parameter.requires_grad)
+        self._agree(self._own, look_up)
+        self._core.set_gradients(gradients, self._timeout)
         self._added = held
 
     # Gives all ranks the parameters of the first one that holds the same.
     def _broadcast(self) -> None:
-        held: list[HeldParameter] = []
-        self._agree(self._own, lambda: held.extend(self._held(lambda _: True)))
-        with torch.no_grad():
-            for each in held:
-                for other in each.alike[1:]:
-                    other.copy_(each.alike[0])
-        among = [each for each in held if each.cut is not None]
-        first = [each for each in among if self._who.is_first(each.item, not each.cut.is_whole())]
-        transfer_state(
-            Copies(first, self._who, self._rank),
-            Copies(among, self._who, self._rank),
-            communicator=self._own,
-            timeout=self._timeout,
-        )
+        sizes = self._sizes(lambda _: True)
+        sides: list[Copies] = []
+
+        def look_up() -> None:
+            held = self._held(lambda _: True, sizes)
+            with torch.no_grad():
+                for each in held:
+                    for other in each.alike[1:]:
+                        other.copy_(each.alike[0])
+            among = [each for each in held if each.cut is not None]
+            first = [
+                each
+                for each in among
+                if self._who.is_first(each.item, not each.cut.is_whole())  # type: ignore[union-attr]
+            ]
+            sides.extend(Copies(some, self._who, self._rank) for some in (first, among))
+
+        self._agree(self._own, look_up)
+        transfer_state(*sides, communicator=self._own, timeout=self._timeout)
+
+    # Returns the sizes and types of the parameters that all ranks hold: {item: {place along the
+    # tensor degree: [(size, type), ...]}}. Collective.
+    def _sizes(self, is_wanted: Callable[[nn.Parameter], bool]) -> Sizes:
+        own = {}
+        for item, alike in self._alike_by_item():
+            if not self._who.is_added(item):
+                continue
+            place = place_of(self._who.own_stage(item), self._rank)["tensor"]
+            sizes = [
+                (_local(same[0]).numel(), _type_name(same[0].dtype)) for same in alike if is_wanted(same[0])
+            ]
+            own[item] = {"place": place, "sizes": sizes}
+        sizes: Sizes = {}
+        first: dict[tuple[int, int], int] = {}  # the first rank at a place
+        for rank, told in enumerate(_exchange(self._own, {"held": list(own.items())}, self._timeout)):
+            for item, each in told["held"]:
+                known = sizes.setdefault(item, {}).setdefault(each["place"], each["sizes"])
+                other = first.setdefault((item, each["place"]), rank)
+                # All ranks find it.
+                if known != each["sizes"] and self._who.has_one_tensor_degree(item):
+                    raise ValueError(
+                        f"item {item}: rank {other} has parameters of other sizes or types, or others that "
+                        f"are frozen, than rank {rank}"
+                    )
+        return sizes
 
     # Returns the parameters that other ranks hold, too, or several modules of this one, if
     # is_wanted(parameter).
-    def _held(self, is_wanted: Callable[[nn.Parameter], bool]) -> list[HeldParameter]:
+    def _held(self, is_wanted: Callable[[nn.Parameter], bool], sizes: Sizes) -> list[HeldParameter]:
         held = []
         users = [
             {each for module in chunk.items.values() for each in module.parameters()}
             for chunk in self._chunks
         ]
         for item, alike in self._alike_by_item():
-            is_added = self._who.is_added(item)
+            wanted = [same for same in alike if is_wanted(same[0])]
             chunks = {i for i, chunk in enumerate(self._chunks) if chunk.holds(item, self._who)}
-            for index, same in enumerate(alike):
-                if not is_wanted(same[0]) or same[0].numel() == 0 or (not is_added and len(same) == 1):
-                    continue
-                cut = None
-                if is_added:
-                    for i, chunk in enumerate(self._chunks):
-                        # Its gradients would come too late.
-                        if i not in chunks and not users[i].isdisjoint(same):
-                            raise ValueError(
-                                f"stage {chunk.stage} has a parameter of item {item} among its own: name the "
-                                "item and its stages in the plan's `shared`"
-                            )
-                    cut = cut_of(same[0], item, self._who.own_stage(item), self._who)
-                held.append(HeldParameter(item, index, same, chunks, cut))
+            if not self._who.is_added(item):
+                held += [
+                    HeldParameter(item, index, same, chunks)
+                    for index, same in enumerate(wanted)
+                    if len(same) > 1
+                ]
+                continue
+            for i, chunk in enumerate(self._chunks):
+                # Its gradients would come too late.
+                if i not in chunks and any(not users[i].isdisjoint(same) for same in wanted):
+                    raise ValueError(
+                        f"stage {chunk.stage} has a parameter of item {item} among its own: name the item "
+                        "and its stages in the plan's `shared`"
+                    )
+            # A place may have fewer than others.
+            count = max(len(each) for each in sizes[item].values())
+            for index in range(count):
+                same = wanted[index] if index < len(wanted) else []
+                cut = cut_of(same[0] if same else None, item, index, self._who, sizes[item])
+                if 0 not in cut.shape:
+                    held.append(HeldParameter(item, index, same, chunks, cut, type_of(index, sizes[item])))
         return held
 
     # Calls check() on all ranks. If it raises on one rank, all of them raise.
@@ -240,9 +281,7 @@ class Pipeline:
                 parameter.grad = grad
             raise
         finally:
-            self._run = _Run()
-            for chunk in self._chunks:
-                chunk.saved.clear()
+            self._end_run()
         for parameter, grad in before.items():
             if grad is not None:
                 parameter.grad = grad if parameter.grad is None else grad.add_(parameter.grad)
@@ -265,7 +304,7 @@ class Pipeline:
             self._core.run(number, timeout, True, None if lengths is None else list(lengths))
             return self._told_to_all(lambda: self._mean_loss(left)[0])
         finally:
-            self._run = _Run()
+            self._end_run()
 
     def predict(
         self,
@@ -281,7 +320,7 @@ class Pipeline:
             self._core.run(number, timeout, True, None if lengths is None else list(lengths))
             return [self._run.outputs[i] for i in sorted(self._run.outputs)]
         finally:
-            self._run = _Run()
+            self._end_run()
 
     def set_schedule(self, plan: Plan, timeout: float | None = None) -> None:
         """Replaces the plan by one with another schedule (:meth:`Plan.with_schedule`). Collective.
@@ -406,16 +445,22 @@ class Pipeline:
         return self._plan.look_at_run(traces, own, format, may_split=self._may_split)
 
     def propose_schedule(
-        self, times: Sequence[Mapping[str, Any] | None] | None = None, timeout: float | None = None
+        self,
+        times: Sequence[Mapping[str, Any] | None] | None = None,
+        limit: int | None = None,
+        timeout: float | None = None,
     ) -> Plan | None:
         """Returns the plan with better schedules for the times that the last run took, or None if
         there are none. Collective: all ranks get the same, for :meth:`set_schedule`. ``times`` has
-        those of each pipeline that were known: then only times that moved by more than 10 % count."""
+        those of each pipeline that were known: then only times that moved by more than 10 % count.
+        ``limit`` is the most activations that a rank may keep; None: as many as the rank that keeps
+        most of them in the present schedule."""
         plan = self._plan
         for number, traces in enumerate(self._traces(timeout)):
             known = times[number] if times else None
+            most = max(self._plan.outline["pipelines"][number]["peaks"]) if limit is None else limit
             told = self._plan.look_at_run(
-                traces, number, "json", times=known, may_split=self._may_split
+                traces, number, "json", times=known, limit=most, may_split=self._may_split
             )
             proposal = json.loads(told)["proposal"]
             if proposal is not None:
@@ -487,6 +532,11 @@ class Pipeline:
         run.is_weighted = by_tokens
         run.scale = scale
         run.keeps_outputs = keeps_outputs
+
+    def _end_run(self) -> None:
+        self._run = _Run()
+        for chunk in self._chunks:
+            chunk.end()
 
     def _forward(self, chunk: _Chunk, action: Any) -> None:
         saves = not action.evaluates
@@ -586,7 +636,6 @@ class Pipeline:
         with chunk.next_backward():
             if roots:
                 torch.autograd.backward(roots, grads)
-        self._finish_gradients(chunk)
         _write([each.grad for each in saved.leaves], action.input_grads)
 
     def _input_grad(self, chunk: _Chunk, action: Any) -> None:
@@ -599,14 +648,10 @@ class Pipeline:
     def _weight_grad(self, chunk: _Chunk, action: Any) -> None:
         split = chunk.saved.pop(action.micro_batch).split
         assert split is not None
-        with chunk.next_backward():
-            split.weight_grads()
-        self._finish_gradients(chunk)
+        split.weight_grads()
 
-    # If it was the last step that changes gradients of the stage, gives them to be added up.
-    def _finish_gradients(self, chunk: _Chunk) -> None:
-        if not chunk.has_all_gradients:
-            return
+    # Gives the gradients of a stage to be added up: all its micro-batches have made theirs.
+    def _reduce_grad(self, chunk: _Chunk, action: Any) -> None:
         number = self._chunks.index(chunk)
         with torch.no_grad():
             for each in self._added:
@@ -642,9 +687,11 @@ class Pipeline:
             for same in alike
             if len(same) > 1 or self._who.is_added(item)
             for parameter in same
-            if same[0].requires_grad and same[0].numel() > 0
+            if same[0].requires_grad and (len(same) > 1 or same[0].numel() > 0)
         ]
         known = [parameter for each in self._added for parameter in each.alike]
+        # Some of size 0 are held where other ranks have parts of them.
+        known = [each for each in known if each.numel() > 0 or any(each is other for other in now)]
         if len(now) != len(known) or any(one is not other for one, other in zip(now, known)):
             raise ValueError(
                 "parameters were replaced, frozen or unfrozen: call update_gradients() on all ranks"
@@ -728,7 +775,7 @@ def _callbacks(
 
         return call
 
-    kinds = ("forward", "recompute", "backward", "input_grad", "weight_grad")
+    kinds = ("forward", "recompute", "backward", "input_grad", "weight_grad", "reduce_grad")
     return {kind: calling(f"_{kind}") for kind in kinds}
 
 
@@ -879,19 +926,21 @@ class _Chunk:
         for each in self._fsdp:
             each.set_requires_gradient_sync(False)  # type: ignore[operator]
 
+    def end(self) -> None:
+        """Ends a run. Forward steps leave the parameters of an FSDP2 module gathered: then the module
+        has others than it is made of."""
+        self.saved.clear()
+        for each in self._fsdp:
+            each.reshard()  # type: ignore[operator]
+
     @contextlib.contextmanager
     def next_backward(self) -> Iterator[None]:
-        """Counts the steps that add to gradients of parameters. FSDP2 sums those of all micro-batches
-        in the last one's step."""
+        """FSDP2 sums the gradients of all micro-batches in the last one's backward step."""
         self._left -= 1
         for each in self._fsdp:
             each.set_is_last_backward(self._left == 0)  # type: ignore[operator]
             each.set_requires_gradient_sync(self._left == 0)  # type: ignore[operator]
         yield
-
-    @property
-    def has_all_gradients(self) -> bool:
-        return self._left == 0
 
     def __call__(self, *arguments: Any) -> Any:
         for module in self.items.values():

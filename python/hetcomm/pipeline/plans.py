@@ -238,6 +238,7 @@ class Plan:
         format: str = "text",
         *,
         times: Mapping[str, Any] | None = None,
+        limit: int | None = None,
         may_split: bool = False,
     ) -> str:
         """Compares a run of ``pipeline`` with its forecast. ``traces`` are those of its ranks, as
@@ -245,7 +246,8 @@ class Plan:
         transfers took, what moved by more than 10 % from ``times``, and which schedule would do
         better ("proposal", for :meth:`with_schedule`), or an "svg" with the run below its forecast.
         ``times`` are as for :meth:`Schedule.forecast`. A proposed schedule keeps the live limits of
-        the stages, and splits backward steps only if the present one does, or with ``may_split``."""
+        the stages, keeps at most ``limit`` activations on a rank, and splits backward steps only if
+        the present one does, or with ``may_split``."""
         made = self._outline["pipelines"][pipeline]
         question: dict[str, Any] = {
             "format": "hetcomm schedule question",
@@ -257,11 +259,14 @@ class Plan:
         if times is not None:
             question["times"] = times
         stages = self.document["pipelines"][pipeline]["stages"]
-        limits = [0] * len(made["groups"])
-        for stage, group in zip(stages, made["group_of_stage"]):
-            limits[group] += stage.get("live_limit", 0)
-        if all(stage.get("live_limit", 0) > 0 for stage in stages):
-            question["limits"] = limits
+        question["stage_limits"] = [stage.get("live_limit", 0) for stage in stages]
+        if limit is not None:
+            question["limits"] = [limit]
+        for trace in question["traces"]:
+            if trace["pipeline"] != pipeline:
+                raise ValueError(
+                    f"a trace is of pipeline {trace['pipeline']}, and this is about pipeline {pipeline}"
+                )
         return draft_schedule(json.dumps(question), format)
 
     def draw(self) -> str:

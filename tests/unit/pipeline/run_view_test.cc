@@ -18,6 +18,7 @@
 #include <nlohmann/json.hpp>
 
 #include "pipeline/schedule/generate.h"
+#include "pipeline/schedule/live.h"
 #include "pipeline/schedule/named.h"
 #include "pipeline/schedule/text.h"
 #include "pipeline/schedule/warmups.h"
@@ -263,6 +264,45 @@ TEST(RunView, BackwardStepsAreSplitIfAllowedAndLimitsAreKept) {
   EXPECT_TRUE(has(limited, "1f1b"));
   EXPECT_FALSE(has(limited, "gpipe"));
   for (const Candidate& each : limited.candidates) EXPECT_THAT(each.peaks, Each(Le(5)));
+  // The schedule that ran may have kept more.
+  for (const Candidate& each : view_of(question(traces, {{"limits", {2}}})).candidates) {
+    EXPECT_THAT(each.peaks, Each(Le(2)));
+  }
+}
+
+TEST(RunView, LimitOfAStageIsKept) {
+  const json traces = traces_of(outlook_of(named("1f1b", 4, 12), slow_middle()));
+  const RunView free = view_of(question(traces));
+  ASSERT_GT(count_live(named("eager-1f1b", 4, 12)).stages[1], 3u);
+  const RunView limited = view_of(question(traces, {{"stage_limits", {0, 3, 0, 0}}}));
+  EXPECT_LT(limited.candidates.size(), free.candidates.size());
+  for (const Candidate& each : limited.candidates) {
+    ScheduleParameters parameters = each.parameters;
+    parameters.ranks = 4;
+    parameters.chunks = 1;
+    parameters.micro_batches = 12;
+    EXPECT_LE(count_live(make_schedule(each.name, parameters)->schedule).stages[1], 3u)
+        << each.name;
+  }
+  EXPECT_THAT(refusal(question(traces, {{"stage_limits", {1, 2}}})),
+              HasSubstr("stage_limits of 2 stages for a schedule of 4"));
+}
+
+// A pair that one callback performed has the same moments for both steps.
+TEST(RunView, PairsCountOnce) {
+  PipelineTimes times = slow_middle();
+  times.overlap_ppm = 400'000;
+  const Schedule schedule = named("dualpipe-v", 2, 8);
+  ASSERT_TRUE(std::any_of(schedule.actions[0].begin(), schedule.actions[0].end(),
+                          [](const Action& each) { return each.overlaps_next; }));
+  const Outlook ran = outlook_of(schedule, times);
+  const RunView view = view_of(
+      question(traces_of(ran),
+               {{"schedule", {{"name", "dualpipe-v"}, {"ranks", 2}, {"micro_batches", 8}}}}));
+  ASSERT_TRUE(view.run.overlap_ppm.has_value());
+  EXPECT_NEAR(*view.run.overlap_ppm, times.overlap_ppm, 100'000);
+  const auto forecast = static_cast<double>(view.outlook.forecast.total_ns);
+  EXPECT_NEAR(forecast / static_cast<double>(ran.forecast.total_ns), 1, 0.1);
 }
 
 TEST(RunView, StagesInAVStayWhereTheyAre) {
@@ -329,6 +369,14 @@ TEST(RunView, OtherTracesAreRefused) {
   EXPECT_THAT(with("/0/steps", json::array()), HasSubstr("traces: "));
   EXPECT_THAT(with("/0/steps/3/action", "0B2"), HasSubstr("rank 0"));  // there twice
   EXPECT_THAT(with("/0/steps/0/action", "9000F1000000"), HasSubstr("traces"));
+  EXPECT_THAT(with("/1/pipeline", 1), HasSubstr("rank 1 is of pipeline 1, and rank 0 of 0"));
+  EXPECT_THAT(with("/1/training_step", 8), HasSubstr("rank 1 tells of step 8 of the training"));
+  json empty = json::array({good[0]});
+  empty[0]["steps"] = json::array();
+  EXPECT_THAT(refusal(question(empty)), HasSubstr("no stage"));
+  const json stage = {{"forward_ns", 1}, {"backward_ns", 2}};
+  EXPECT_THAT(refusal(question(good, {{"times", {{"stages", {stage, stage, stage}}}}})),
+              HasSubstr("times of 3 stages for a schedule of 2"));
   EXPECT_THAT(refusal(question(json::array())), HasSubstr("traces has no trace"));
   EXPECT_THAT(refusal(question(json(3))), HasSubstr("traces is no list"));
 }

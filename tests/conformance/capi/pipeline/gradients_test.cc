@@ -209,22 +209,31 @@ void train_and_check(Member& me, const PipelinePlan& plan, const std::vector<Wis
   Trained own(me, plan);
   const Ran given = give(own.handle, gradients.list());
   ASSERT_EQ(given.status, HETCOMM_OK) << given.text;
-  // Until the last backward step of their stage they have other values.
-  std::map<uint32_t, uint32_t> steps;  // by stage
+  // Until the last backward step of their stage, in odd steps until the callback after it, they
+  // have other values.
+  std::map<uint32_t, uint32_t> steps;      // by stage
+  std::map<uint32_t, uint32_t> announced;  // likewise
   const uint32_t p = own.model.pipeline();
   own.model.before = [&](const hetcomm_pipeline_action_t& action) {
     const bool ends =
         action.kind == HETCOMM_PIPELINE_BACKWARD || action.kind == HETCOMM_PIPELINE_WEIGHT_GRAD;
     if (ends && ++steps[action.stage] == plan.pipelines[p].micro_batches) {
-      gradients.fill_stage(p, action.stage, action.step);
+      if (action.step % 2 == 0) gradients.fill_stage(p, action.stage, action.step);
       steps[action.stage] = 0;
+    }
+    if (action.kind == HETCOMM_PIPELINE_REDUCE_GRAD) {
+      EXPECT_EQ(steps[action.stage], 0u);
+      ++announced[action.stage];
+      if (action.step % 2 == 1) gradients.fill_stage(p, action.stage, action.step);
     }
     return HETCOMM_OK;
   };
   for (uint64_t step = 0; step < static_cast<uint64_t>(runs); ++step) {
     gradients.fill(step + 77);
+    announced.clear();
     const Ran ran = own.run(step);
     ASSERT_EQ(ran.status, HETCOMM_OK) << ran.text;
+    for (const auto& [stage, times] : announced) EXPECT_EQ(times, 1u) << stage;
     gradients.expect_sums(step);
   }
 }

@@ -10,8 +10,10 @@
 //   * an evaluation performs the forward steps only
 //   * facts and traces
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <nlohmann/json.hpp>
@@ -314,6 +316,43 @@ TEST_P(Pipelines, FactsAndTraceTellWhatRan) {
       }
       EXPECT_GE(json["total_ns"].get<uint64_t>(), last);
     }
+  });
+}
+
+nlohmann::json trace_of(hetcomm_pipeline_t* handle) {
+  size_t size = 0;
+  EXPECT_EQ(hetcomm_pipeline_trace(handle, HETCOMM_PIPELINE_TRACE_JSON, 0, nullptr, &size),
+            HETCOMM_OK);
+  std::string text(size, '\0');
+  EXPECT_EQ(hetcomm_pipeline_trace(handle, HETCOMM_PIPELINE_TRACE_JSON, size, text.data(), &size),
+            HETCOMM_OK);
+  return nlohmann::json::parse(text.c_str());
+}
+
+// The first stage is slow in its first step, and the second one in its own: then the other items
+// are there before it asks for them.
+TEST_P(Pipelines, OnlyDataThatWasNotThereIsWaitedFor) {
+  PipelinePlan plan = plan_of(on_ranks({0, 1}), "gpipe", 4);
+  plan.pipelines.front().boundaries.front().in_flight = 4;
+  run(2, [&](Member& me) {
+    Trained own(me, plan);
+    own.model.before = [&](const hetcomm_pipeline_action_t& action) {
+      const bool is_slow = action.kind == HETCOMM_PIPELINE_FORWARD && action.micro_batch == 0;
+      if (is_slow) std::this_thread::sleep_for(std::chrono::milliseconds(20 + 30 * me.rank()));
+      return HETCOMM_OK;
+    };
+    bool was_there = false;
+    uint64_t longest_ns = 0;
+    // A busy machine may stall the first stage. All ranks run alike.
+    for (uint64_t step = 0; step < 5; ++step) {
+      ASSERT_EQ(own.run(step).status, HETCOMM_OK);
+      const nlohmann::json trace = trace_of(own.handle);
+      if (me.rank() == 0) continue;
+      longest_ns = std::max(longest_ns, trace["steps"][0]["data_wait_ns"].get<uint64_t>());
+      for (size_t i = 1; i < 4; ++i) was_there |= trace["steps"][i]["data_wait_ns"] == 0;
+    }
+    EXPECT_TRUE(was_there || me.rank() == 0);
+    EXPECT_TRUE(longest_ns > 10 * kMs || me.rank() == 0) << longest_ns;
   });
 }
 

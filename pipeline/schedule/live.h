@@ -1,0 +1,21 @@
+// Counts the activations that live at a time.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "pipeline/schedule/schedule.h"
+
+namespace hetcomm::pipeline {
+
+// The most at any time.
+struct LivePeaks {
+  std::vector<uint64_t> ranks;
+  std::vector<uint64_t> stages;
+};
+
+// An activation lives until the gradient of the weights is there. Without backward steps it ends
+// with its step. Those that the steps of a pair free live until both have ended.
+LivePeaks count_live(const Schedule& schedule);
+
+}  // namespace hetcomm::pipeline
