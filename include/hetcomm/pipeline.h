@@ -153,9 +153,9 @@ typedef struct hetcomm_pipeline_callback {
 
 /* The callbacks of a chunk. Every kind of step in the schedule needs its callback, but
  * |reduce_grad|, |unshard| and |reshard| may be NULL and are then left out. |reduce_grad| is also
- * called where the schedule has no step for it, if gradients of the stage are to be added up
- * (hetcomm_pipeline_set_gradients): after the last step that changes them. Callbacks and their
- * |user_data| have to live until the pipeline is destroyed. */
+ * called where the schedule has no step for it, if the rank has named gradients
+ * (hetcomm_pipeline_set_gradients): after the last step that changes those of the stage. Callbacks
+ * and their |user_data| have to live until the pipeline is destroyed. */
 typedef struct hetcomm_pipeline_chunk {
   /* The caller sets it to sizeof(hetcomm_pipeline_chunk_t) in the first entry. */
   size_t struct_size;

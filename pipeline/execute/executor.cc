@@ -465,7 +465,7 @@ Status Executor::finish(const ProgramStep& step) {
   const ProgramStage& stage = program_->chunks[step.chunk];
   if (step.releases_inputs) release(stage.inputs, micro_batch);
   if (step.releases_output_grads) release(stage.output_grads, micro_batch);
-  if (!step.ends_gradients || !sums_ || sums_->is_empty()) return {};
+  if (!step.ends_gradients || !sums_ || !sums_->has_gradients()) return {};
   if (step.action.kind != Kind::kReduceGradient) HETCOMM_RETURN_IF_ERROR(announce_sums(step));
   return sums_->finish_chunk(step.chunk, limits_);
 }

@@ -32,7 +32,9 @@ class GradientSums {
   // the sets.
   Status open(const ChannelPlace& place, uint64_t timeout_ns);
 
+  // Whether this rank adds up anything, and whether it has given anything at all.
   bool is_empty() const { return buckets_.empty(); }
+  bool has_gradients() const { return !given_.empty(); }
   uint64_t buffer_bytes() const { return buffer_bytes_; }
 
   void begin();
