@@ -18,6 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import get_device_states, set_device_states
 
 from hetcomm import _core
+from hetcomm._error import Error
 from hetcomm.pipeline.gradients import (
     Copies,
     HeldParameter,
@@ -96,6 +97,7 @@ class Pipeline:
         self._shared = dict(shared or {})
         self._rank = communicator.rank
         self._run = _Run()
+        self._losses: tuple[Any, torch.Tensor] | None = None  # those of all ranks, on their way
         self._agree(communicator, lambda: self._prepare(modules))
         self._own = communicator.split(0, self._rank)
         own = [_callbacks(weakref.ref(self), each) for each in self._chunks]
@@ -274,7 +276,7 @@ class Pipeline:
         for each in self._added:
             each.begin()
         try:
-            self._core.run(number, timeout, False, None if lengths is None else list(lengths))
+            self._run_with_losses(number, timeout, False, lengths)
             total = self._told_to_all(lambda: self._finish(left))
         except BaseException:
             for parameter, grad in before.items():
@@ -301,7 +303,7 @@ class Pipeline:
         self._begin(inputs, targets, weights)
         left = _Countdown(self._timeout if timeout is None else timeout)
         try:
-            self._core.run(number, timeout, True, None if lengths is None else list(lengths))
+            self._run_with_losses(number, timeout, True, lengths)
             return self._told_to_all(lambda: self._mean_loss(left)[0])
         finally:
             self._end_run()
@@ -487,6 +489,7 @@ class Pipeline:
     def close(self) -> None:
         """Closes the pipeline. Later runs of the other ranks fail."""
         self._core.close()
+        self._drop_losses("the pipeline was closed")
         self._own.close()
 
     def __enter__(self) -> Pipeline:
@@ -615,6 +618,9 @@ class Pipeline:
         # A micro-batch that counts nothing may have a loss that is no number.
         if not again and factor != 0:
             run.losses.append((action.micro_batch, loss.detach().clone(), factor))
+        run.results += not again
+        if run.results == self._pipeline["micro_batches"] and chunk.counts and not again:
+            self._start_losses()
         saved.roots = [_root(loss) if loss.requires_grad and factor != 0 else None]
         saved.root_grads = [torch.full_like(loss.detach(), factor * run.scale)]
 
@@ -724,18 +730,57 @@ class Pipeline:
         shared = {each["item"] for each in self._plan.document.get("shared", [])}
         return dict(sorted(found.items(), key=lambda each: (each[0] not in shared, each[0])))
 
-    # Returns the mean loss over all ranks, and the sum of the weights.
-    def _mean_loss(self, left: _Countdown) -> tuple[float, float]:
+    # Whether this rank has losses that count.
+    def _has_losses(self) -> bool:
+        return any(each.is_last and each.counts for each in self._chunks)
+
+    # Starts to add up the losses of all ranks, as soon as this one knows its own: they are on their way
+    # while other steps run.
+    def _start_losses(self) -> None:
         run = self._run
         own = torch.zeros(2, dtype=torch.float64, device="cpu")
-        counts = any(each.is_last and each.counts for each in self._chunks)
-        if counts:
-            for _, loss, factor in sorted(run.losses, key=lambda each: each[0]):
-                own[0] += loss.item() * factor
-                own[1] += factor
-        own = self._total(own, "sum", left())
-        total, weight = float(own[0]), float(own[1])
-        return (total / weight if run.is_weighted and weight > 0 else total), weight
+        for _, loss, factor in sorted(run.losses, key=lambda each: each[0]):
+            own[0] += loss.item() * factor
+            own[1] += factor
+        total = torch.empty_like(own)
+        # It may last as long as the run.
+        self._losses = (self._own.allreduce(own, total, "sum", timeout=math.inf), total)
+
+    # Returns the mean loss over all ranks, and the sum of the weights.
+    def _mean_loss(self, left: _Countdown) -> tuple[float, float]:
+        if self._losses is None:
+            self._start_losses()
+        assert self._losses is not None
+        request, sums = self._losses
+        self._losses = None
+        request.wait(left())
+        total, weight = float(sums[0]), float(sums[1])
+        return (total / weight if self._run.is_weighted and weight > 0 else total), weight
+
+    # Performs a run whose losses are wanted.
+    def _run_with_losses(
+        self, number: int, timeout: float | None, evaluates: bool, lengths: Sequence[int] | None
+    ) -> None:
+        # It may be under way since a call that was refused.
+        if not self._has_losses() and self._losses is None:
+            self._start_losses()
+        try:
+            self._core.run(number, timeout, evaluates, None if lengths is None else list(lengths))
+        except BaseException as error:
+            if not isinstance(error, Error) or error.status not in ("INVALID_ARGUMENT", "BUSY"):
+                self._drop_losses(f"rank {self._rank}: {type(error).__name__}: {error}")
+            raise
+
+    # Ends the sum of losses that is under way, if there is one, on all ranks.
+    def _drop_losses(self, reason: str) -> None:
+        if self._losses is None:
+            return
+        request, _ = self._losses
+        self._losses = None
+        with contextlib.suppress(Exception):
+            self._own.abort(reason[:400])
+        with contextlib.suppress(Exception):
+            request.wait()
 
     def _total(self, own: torch.Tensor, op: str, timeout: float | None) -> torch.Tensor:
         total = torch.empty_like(own)
@@ -789,6 +834,7 @@ class _Run:
         self.is_weighted = False
         self.scale = 1.0
         self.losses: list[tuple[int, torch.Tensor, float]] = []
+        self.results = 0  # of forward steps of the last stage
         self.keeps_outputs = False
         self.outputs: dict[int, Any] = {}
 
