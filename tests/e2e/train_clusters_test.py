@@ -61,9 +61,9 @@ def check():
 
 SCHEDULES = ("1f1b", "eager-1f1b", "h-1f1b", "zb-h1")
 PARTS = (0, 0.25, 0.5, 0.75, 1)  # of a stage's time for a micro-batch: the way of its data
-MICRO_BATCHES = 16
-MODEL = ["--stages", "1,1", "--layers", "4", "--width", "192", "--context", "64", "--batch", "32",
-         "--micro-batches", str(MICRO_BATCHES), "--steps", "25"]
+MICRO_BATCHES = 32
+MODEL = ["--stages", "1,1", "--layers", "4", "--width", "192", "--context", "64", "--batch", "64",
+         "--micro-batches", str(MICRO_BATCHES), "--steps", "15"]
 ITEM_BYTES = 2 * 64 * 192 * 4  # rows of a micro-batch, context, width, float32
 WARM_UPS = 5
 

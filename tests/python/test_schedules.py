@@ -2,7 +2,8 @@
 
 Properties: for every schedule of the installed torch, and a grid of ranks, chunks and micro-batches, the
 order of computations is torch's, and what torch refuses is refused; torch reads what is written here, at
-the level of transfers too.
+the level of transfers too; the most activations that live at a time are those that torch counts, from 2.15
+on by itself, and before by its rule.
 
 Usage: test_schedules.py PATH_OF_HETCOMM_INFO [unittest options]
 """
@@ -10,6 +11,7 @@ Usage: test_schedules.py PATH_OF_HETCOMM_INFO [unittest options]
 import csv
 import io
 import itertools
+import json
 import logging
 import os
 import subprocess
@@ -18,6 +20,7 @@ import unittest
 
 try:
     from torch.distributed.pipelining._schedule_visualizer import get_schedule_ops
+    from torch.distributed.pipelining import schedules as torch_schedules
     from torch.distributed.pipelining.schedules import _Action
 except ImportError as error:
     print(f"skipped: this torch does not show its schedules: {error}")
@@ -66,7 +69,52 @@ def order_of_torch(name, ranks, chunks, micro_batches):
     return rows
 
 
+class Ordered:
+    """What torch's analysis reads of a schedule."""
+
+    def __init__(self, rows, micro_batches):
+        self.pipeline_order = {rank: [_Action.from_str(cell) if cell else None for cell in row]
+                               for rank, row in enumerate(rows)}
+        self._n_microbatches = micro_batches
+
+
+def live_by_rule(row):
+    """The most activations of a rank: each lives from the cell of its F to that of its B or W, with both."""
+    begins, ends = {}, {}
+    for place, cell in enumerate(row):
+        for part in cell.split(")")[0].lstrip("(").split(";"):
+            stage = "".join(itertools.takewhile(str.isdigit, part))
+            kind, micro_batch = part[len(stage):len(stage) + 1], part[len(stage) + 1:]
+            if kind == "F":
+                begins[stage, micro_batch] = place
+            elif kind in ("B", "W"):
+                ends[stage, micro_batch] = place
+    assert set(begins) == set(ends)
+    return max(sum(begins[key] <= place <= ends[key] for key in begins) for place in range(len(row)))
+
+
+def live_by_torch(rows, rank, micro_batches):
+    stages = sorted({int("".join(itertools.takewhile(str.isdigit, cell.lstrip("(")))) for cell in rows[rank] if cell})
+    analyze = torch_schedules.analyze_pipeline_activation_liveness
+    plan = analyze(Ordered(rows, micro_batches), pp_rank=rank, stage_indices=stages, granularity="stage_microbatch")
+    return plan.num_slots
+
+
 class Orders(unittest.TestCase):
+    def test_live_activations_are_those_that_torch_counts(self):
+        more = {"h-1f1b": ("--forward", "10ms", "--boundary", "0=1ms+25ms"), "eager-1f1b": (), "zb-h1": (), "zb-h2": ()}
+        for name, (ranks, micro_batches) in itertools.product([*SCHEDULES, *more], ((2, 4), (4, 8), (4, 16), (8, 16))):
+            chunks = SCHEDULES.get(name, (1,))[0]
+            with self.subTest(name, ranks=ranks, micro_batches=micro_batches):
+                rows = written(name, ranks, chunks, micro_batches, *more.get(name, ()))
+                told = json.loads(subprocess.run(
+                    [INFO, "schedule", name, "--ranks", str(ranks), "--chunks", str(chunks), "--micro-batches",
+                     str(micro_batches), "--format", "json", *more.get(name, ())], capture_output=True, text=True,
+                    check=True).stdout)
+                self.assertEqual(told["peaks"], [live_by_rule(row) for row in rows])
+                if hasattr(torch_schedules, "analyze_pipeline_activation_liveness"):
+                    self.assertEqual(told["peaks"], [live_by_torch(rows, rank, micro_batches) for rank in range(ranks)])
+
     def test_orders_are_those_of_torch(self):
         compared = refused = 0
         for name, all_chunks in SCHEDULES.items():
