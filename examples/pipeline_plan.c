@@ -1,7 +1,7 @@
 /* Trains a model of one weight for each rank, as a pipeline: stage s multiplies what it gets by
  * s + 1. Each rank prints its weight times the gradient of the weight, which is the same for all.
  *
- *   mpirun -n 3 -x MASTER_ADDR=127.0.0.1 -x MASTER_PORT=29500 \
+ *   mpirun --oversubscribe -n 3 -x MASTER_ADDR=127.0.0.1 -x MASTER_PORT=29500 \
  *     build/release/bin/example_pipeline_plan 20
  *   torchrun --no-python --nproc-per-node 3 build/release/bin/example_pipeline_plan
  * or by hand:

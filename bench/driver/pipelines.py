@@ -135,7 +135,8 @@ def measure_all(question):
 
 def table_of(rows):
     """Returns the rows as text: times in milliseconds."""
-    text = ("# Times of a micro-batch in ms: as measured, as simulated, and as simulated over links that take no time;\n"
+    text = ("# Times of a micro-batch in ms: as measured, as simulated (and what was measured as a multiple of that), and\n"
+            "# as simulated over links that take no time;\n"
             "# of the slowest boundary, the time on the link and the time until arrival\n")
     has_links = "delay_ms" in rows[0]
     named = [name for name in ("hetcomm.pipeline", *(f"torch over {each}" for each in BACKENDS))

@@ -267,8 +267,9 @@ def pipelines(rows):
     schedules = list(dict.fromkeys(row["schedule"] for row in rows))
     colours = dict(zip(schedules, SETTING_COLOURS * len(schedules)))
     figure = Figure(figsize=(1 + 5.6 * len(rates), 5), layout="constrained")
-    figure.suptitle("time of a micro-batch; dashed: forecast; dotted: torch's own pipelining over Gloo",
-                    color="#555555", fontsize=10)
+    has_torch = any("torch over gloo" in row.get("torch_us", {}) for row in rows)
+    dotted = "; dotted: torch's own pipelining over Gloo" if has_torch and "delay_ms" in rows[0] else ""
+    figure.suptitle(f"time of a micro-batch; dashed: forecast{dotted}", color="#555555", fontsize=10)
     for axes, rate in zip(figure.subplots(1, len(rates), squeeze=False, sharey=True)[0], rates):
         own = [row for row in rows if row.get("rate_mbit", 0) == rate]
         if "delay_ms" in rows[0]:
@@ -300,17 +301,18 @@ def draw_delays(axes, rows, colours):
 
 
 def draw_schedules(axes, rows, colours):
-    names = ["measured", *dict.fromkeys(name for row in rows for name in row.get("torch_us", {}))]
+    own = "measured, in C"  # the executor alone
+    names = [own, *dict.fromkeys(name for row in rows for name in row.get("torch_us", {}))]
     width = 0.8 / len(names)
     for place, row in enumerate(rows):
-        times = {"measured": row["measured_us"], **row.get("torch_us", {})}
+        times = {own: row["measured_us"], **row.get("torch_us", {})}
         for number, name in enumerate(names):
             if name not in times:
                 continue
             at = place + (number - (len(names) - 1) / 2) * width
             bar, = axes.bar(at, times[name] / 1e3, width * 0.9, color=colours[row["schedule"]],
                             alpha=1 / (1 + 0.6 * number), label=name if place == 0 else None)
-            bar.set_gid(f"{row['schedule']} {name}")
+            bar.set_gid(f"{row['schedule']} {name.partition(',')[0]}")
         axes.hlines(row["forecast_us"] / 1e3, place - 0.45, place + 0.45, color="#333333", linestyle=(0, (5, 3)))
     axes.set_xticks(range(len(rows)), [row["schedule"] for row in rows], fontsize=8)
     if len(names) > 1:

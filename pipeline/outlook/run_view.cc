@@ -292,12 +292,18 @@ Result<RunView> look_at_run(ScheduleQuestion question) {
   if (view.had_times) view.moved = moved_times(*question.times, view.run, question.schedule);
   question.times = times_of(view.run, question.times);
   const bool may_split = question.may_split;
-  const CheckOptions check = question.check;
+  CheckOptions check = question.check;
   const std::vector<uint64_t> stage_limits = question.stage_limits;
   question.check.limits.clear();  // what ran has run
   Result<Outlook> outlook = look_at(std::move(question));
   if (!outlook.ok()) return outlook.status();
   view.outlook = std::move(outlook).value();
+  view.may_split = may_split;
+  if (check.limits.empty()) {
+    const std::vector<int64_t>& peaks = view.outlook.peaks;
+    check.limits.assign(peaks.size(), *std::max_element(peaks.begin(), peaks.end()));
+  }
+  view.limit = *std::max_element(check.limits.begin(), check.limits.end());
   view.candidates =
       Search(view.outlook.schedule, view.outlook.times, check, stage_limits, may_split).all();
   if (view.candidates.empty() || (view.had_times && view.moved.empty())) return view;
@@ -323,6 +329,9 @@ std::string to_text(const RunView& view) {
     text += "no time is more than 10 % away from what was known\n";
   }
   if (!view.candidates.empty()) {
+    text += fmt::format(
+        "schedules that keep at most {} on a rank, backward steps {}, forecast like the run:\n",
+        view.limit, view.may_split ? "in two parts too" : "as they are");
     text += fmt::format("{:<18} {:>14} {:>10}  {}\n", "schedule", "iteration[ms]", "of now",
                         "peak memory");
     for (const Candidate& each : view.candidates) {

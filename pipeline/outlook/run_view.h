@@ -33,8 +33,10 @@ struct Candidate {
 struct RunView {
   Outlook outlook;  // of the schedule that ran, with the times of the run
   MeasuredRun run;
-  bool had_times = false;             // the question had times
-  std::vector<MovedTime> moved;       // by more than a tenth
+  bool had_times = false;        // the question had times
+  std::vector<MovedTime> moved;  // by more than a tenth
+  int64_t limit = 0;             // what a rank of a candidate may keep
+  bool may_split = false;
   std::vector<Candidate> candidates;  // the fastest first
   // Whether the first candidate is at least 1 % faster than the schedule that ran, and times have
   // moved or were not known.
@@ -43,7 +45,8 @@ struct RunView {
 
 // Measures the run of |question|, which has traces, and looks for better schedules: those that deal
 // stages to ranks as the schedule does, keep within the limits, and split backward steps only if it
-// does or |question| allows it. Fails as check_size(), check(), measure() and look_at() do.
+// does or |question| allows it. Without limits a rank may keep as many as the one that keeps most
+// now. Fails as check_size(), check(), measure() and look_at() do.
 Result<RunView> look_at_run(ScheduleQuestion question);
 
 std::string to_text(const RunView& view);

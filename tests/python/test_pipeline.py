@@ -895,14 +895,14 @@ def proposals(rank, size, folder):
         except hetcomm.Error as error:
             assert error.status == "NOT_FOUND", error
         trainer.step(x, targets=y)
-        told = json.loads(trainer.look_at_run("json"))
+        told = json.loads(trainer.look_at_run("json", may_split=True))
         for stage, time_ in enumerate(told["run"]["stages"]):
             assert time_["forward_ns"] >= 1e7 and time_["backward_ns"] >= 2e7, (stage, told["run"])
         assert {"zb-h1", "1f1b"} <= {each["name"] for each in told["candidates"]}, told["candidates"]
         assert "as run" in trainer.look_at_run("svg")
         assert "of now" in trainer.look_at_run()
         # Backward steps in two parts fill bubbles, within the memory of the present schedules.
-        proposed = trainer.propose_schedule()
+        proposed = trainer.propose_schedule(may_split=True)
         names = [each["schedule"]["name"] for each in proposed.document["pipelines"]]
         assert names[1] == "zb-h1", names
         peaks = [max(each["peaks"]) for each in proposed.outline["pipelines"]]
@@ -915,6 +915,8 @@ def proposals(rank, size, folder):
             raise AssertionError("a trace of another pipeline")
         except ValueError as error:
             assert "of pipeline" in str(error), error
+        trainer.set_schedule("1f1b")
+        assert [each["schedule"]["name"] for each in trainer.plan.document["pipelines"]] == ["1f1b"] * 2
         gathered = [None] * size
         dist.all_gather_object(gathered, None if proposed is None else proposed.json)
         assert len(set(gathered)) == 1, gathered

@@ -112,7 +112,7 @@ void refuse_options(const ScheduleOrder& order, bool is_question) {
                         order.receives_ahead || order.send_buffers || !order.in_flight.empty();
   if (is_named || (is_question && has_more)) {
     throw std::runtime_error(
-        is_question ? "a file with a question takes no options but --format and --traces"
+        is_question ? "a file with a question or a plan takes no options but --format and --traces"
                     : "--ranks, --micro-batches, --chunks, --warmups, --epsilon, --order and "
                       "--effort do not go with a file");
   }
@@ -243,6 +243,9 @@ int print_schedule(const ScheduleOrder& order, const std::string& format) {
     const std::string text = question.is_string() ? question.get<std::string>() : question.dump();
     auto* const draft =
         question.is_string() && is_plan(text) ? hetcomm_draft_pipeline : hetcomm_draft_schedule;
+    if (draft == hetcomm_draft_pipeline && (format == "csv" || format == "trace")) {
+      throw std::runtime_error("a plan is told as text, json or svg; csv and trace need --traces");
+    }
     std::fputs(tools::plan_answer(draft, text, forms().at(format), kFirstSize).c_str(), stdout);
     return kSuccess;
   } catch (const std::runtime_error& error) {

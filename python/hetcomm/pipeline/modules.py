@@ -34,6 +34,7 @@ from hetcomm.pipeline.gradients import (
 from hetcomm.pipeline.opened import opened
 from hetcomm.pipeline.plans import Plan
 from hetcomm.pipeline.runner import Gradient, Runner
+from hetcomm.pipeline.schedules import Schedule
 from hetcomm.pipeline.split import _BEGINS_ANYWHERE, SplitBackward
 from hetcomm.reshard.agreement import _agree, _exchange
 from hetcomm.reshard.arrays import _type_name
@@ -324,9 +325,15 @@ class Pipeline:
         finally:
             self._end_run()
 
-    def set_schedule(self, plan: Plan, timeout: float | None = None) -> None:
-        """Replaces the plan by one with another schedule (:meth:`Plan.with_schedule`). Collective.
-        If it fails the pipeline keeps its plan."""
+    def set_schedule(
+        self, plan: Plan | str | Schedule | Mapping[str, Any], timeout: float | None = None
+    ) -> None:
+        """Replaces the plan by one with another schedule (:meth:`Plan.with_schedule`), or gives all
+        pipelines the schedule that is given. Collective. If it fails the pipeline keeps its plan."""
+        if not isinstance(plan, Plan):
+            schedule, plan = plan, self._plan
+            for number in range(len(plan.document["pipelines"])):
+                plan = plan.with_schedule(schedule, number)
         try:
             self._agree(self._own, lambda: self._set_actions(plan))
             self._core.set_schedule(plan.json, timeout)
@@ -439,30 +446,39 @@ class Pipeline:
         """Returns when each step of the last run began and ended, as "json" or "chrome"."""
         return self._core.trace(format)
 
-    def look_at_run(self, format: str = "text", timeout: float | None = None) -> str:
-        """Compares the last run with its forecast, as :meth:`Plan.look_at_run`. Collective. Returns
-        what there is to say of this rank's pipeline."""
+    def look_at_run(
+        self,
+        format: str = "text",
+        *,
+        limit: int | None = None,
+        may_split: bool = False,
+        timeout: float | None = None,
+    ) -> str:
+        """Compares the last step with its forecast, as :meth:`Plan.look_at_run`. Collective. Returns
+        what there is to say of this rank's pipeline. Call it before an evaluation, whose trace
+        replaces that of the step."""
         own, _ = self._plan.place_of(self._rank)
         traces = self._traces(timeout)[own]
-        return self._plan.look_at_run(traces, own, format, may_split=self._may_split)
+        return self._plan.look_at_run(traces, own, format, limit=limit, may_split=may_split)
 
     def propose_schedule(
         self,
         times: Sequence[Mapping[str, Any] | None] | None = None,
+        *,
         limit: int | None = None,
+        may_split: bool = False,
         timeout: float | None = None,
     ) -> Plan | None:
-        """Returns the plan with better schedules for the times that the last run took, or None if
-        there are none. Collective: all ranks get the same, for :meth:`set_schedule`. ``times`` has
-        those of each pipeline that were known: then only times that moved by more than 10 % count.
-        ``limit`` is the most activations that a rank may keep; None: as many as the rank that keeps
-        most of them in the present schedule."""
+        """Returns the plan with better schedules for the times that the last step took, or None if
+        there are none. Collective: all ranks get the same, for :meth:`set_schedule`. ``limit`` and
+        ``may_split`` are as for :meth:`Plan.look_at_run`. ``times`` has those of each pipeline that
+        were known: then only times that moved by more than 10 % count. Stages with FSDP2 take no
+        split backward steps."""
         plan = self._plan
         for number, traces in enumerate(self._traces(timeout)):
             known = times[number] if times else None
-            most = max(self._plan.outline["pipelines"][number]["peaks"]) if limit is None else limit
             told = self._plan.look_at_run(
-                traces, number, "json", times=known, limit=most, may_split=self._may_split
+                traces, number, "json", times=known, limit=limit, may_split=may_split
             )
             proposal = json.loads(told)["proposal"]
             if proposal is not None:
@@ -474,13 +490,8 @@ class Pipeline:
     # Returns the traces of all ranks, by pipeline.
     def _traces(self, timeout: float | None) -> list[list[str]]:
         own, _ = self._plan.place_of(self._rank)
-        said = {
-            "pipeline": own,
-            "trace": self._core.trace("json"),
-            "may_split": not any(each.has_fsdp for each in self._chunks),
-        }
+        said = {"pipeline": own, "trace": self._core.trace("json")}
         told = _exchange(self._own, said, self._timeout if timeout is None else timeout)
-        self._may_split = all(each["may_split"] for each in told)
         found: list[list[str]] = [[] for _ in self._plan.document["pipelines"]]
         for each in told:
             found[each["pipeline"]].append(each["trace"])

@@ -192,6 +192,7 @@ class Plan:
 
     @classmethod
     def from_json(cls, text: str) -> Plan:
+        """Returns the plan of a document's text."""
         return cls(json.loads(text))
 
     def with_schedule(
@@ -211,6 +212,7 @@ class Plan:
 
     @property
     def json(self) -> str:
+        """The document's text, for files and for other programs."""
         return json.dumps(self.document, sort_keys=True, indent=1) + "\n"
 
     @property
@@ -246,8 +248,8 @@ class Plan:
         transfers took, what moved by more than 10 % from ``times``, and which schedule would do
         better ("proposal", for :meth:`with_schedule`), or an "svg" with the run below its forecast.
         ``times`` are as for :meth:`Schedule.forecast`. A proposed schedule keeps the live limits of
-        the stages, keeps at most ``limit`` activations on a rank, and splits backward steps only if
-        the present one does, or with ``may_split``."""
+        the stages and at most ``limit`` activations on a rank (None: as many as the rank that keeps
+        most now), and splits backward steps only if the present one does, or with ``may_split``."""
         made = self._outline["pipelines"][pipeline]
         question: dict[str, Any] = {
             "format": "hetcomm schedule question",

@@ -80,9 +80,14 @@ json traces_of(const Outlook& outlook, uint64_t apart_ns = 0) {
   return traces;
 }
 
+// Better schedules may keep whatever they need, unless |more| has other limits.
 std::string question(const json& traces, const json& more = json::object()) {
-  json document = {{"format", "hetcomm schedule question"}, {"version", 1}, {"traces", traces}};
+  json document = {{"format", "hetcomm schedule question"},
+                   {"version", 1},
+                   {"traces", traces},
+                   {"limits", {1000}}};
   document.update(more);
+  if (document["limits"].is_null()) document.erase("limits");
   return document.dump();
 }
 
@@ -264,6 +269,11 @@ TEST(RunView, BackwardStepsAreSplitIfAllowedAndLimitsAreKept) {
   EXPECT_TRUE(has(limited, "1f1b"));
   EXPECT_FALSE(has(limited, "gpipe"));
   for (const Candidate& each : limited.candidates) EXPECT_THAT(each.peaks, Each(Le(5)));
+  // Without limits nothing may keep more than the rank that keeps most now.
+  const RunView as_now = view_of(question(traces, {{"limits", nullptr}}));
+  EXPECT_EQ(as_now.limit, 4);
+  EXPECT_TRUE(has(as_now, "1f1b"));
+  for (const Candidate& each : as_now.candidates) EXPECT_THAT(each.peaks, Each(Le(4)));
   // The schedule that ran may have kept more.
   for (const Candidate& each : view_of(question(traces, {{"limits", {2}}})).candidates) {
     EXPECT_THAT(each.peaks, Each(Le(2)));
