@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <hetcomm_plan/schedule.h>
 #include <memory>
+#include <utility>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -28,15 +29,73 @@ void require_pipeline(hetcomm_status_t status, const char* what) {
   }
 }
 
-void transfer(hetcomm_communicator_t* communicator, int peer, bool sends,
-              std::vector<std::byte>& data) {
-  hetcomm_request_t* request = nullptr;
-  const hetcomm_buffer_t buffer = hetcomm_buffer_host(data.data(), data.size());
-  tools::require(
-      sends ? hetcomm_send(communicator, peer, 0, buffer, nullptr, &request)
-            : hetcomm_recv(communicator, peer, 0, HETCOMM_EXACT_TAG, buffer, nullptr, &request),
-      "measuring a link");
-  tools::wait(request);
+hetcomm_layout_t* layout_on(int rank, uint64_t bytes) {
+  hetcomm_part_t part{};
+  part.rank = rank;
+  part.end[0] = bytes;
+  hetcomm_layout_t* layout = nullptr;
+  tools::require(hetcomm_layout_from_parts(1, &bytes, &part, 1, nullptr, &layout),
+                 "measuring a link");
+  return layout;
+}
+
+// Data from one rank to another as a boundary of a pipeline moves it: receives are posted before
+// the data is sent, and the sender knows.
+class Way {
+ public:
+  Way(hetcomm_communicator_t* communicator, int rank, int from, int to, uint64_t bytes)
+      : sends_(rank == from), data_(bytes) {
+    hetcomm_layout_t* const source = layout_on(from, bytes);
+    hetcomm_layout_t* const target = layout_on(to, bytes);
+    const hetcomm_reshard_tensor_t tensor{source, target, HETCOMM_UINT8, HETCOMM_UINT8};
+    hetcomm_reshard_options_t options{};
+    options.struct_size = sizeof options;
+    options.in_flight = 2;
+    tools::require(hetcomm_reshard_create(communicator, &tensor, 1, &options, &plan_),
+                   "measuring a link");
+    for (hetcomm_layout_t* each : {source, target}) {
+      tools::require(hetcomm_layout_destroy(each), "measuring a link");
+    }
+  }
+  ~Way() { tools::require(hetcomm_reshard_destroy(plan_), "measuring a link"); }
+  Way(const Way&) = delete;
+  Way& operator=(const Way&) = delete;
+
+  hetcomm_request_t* start() {
+    const hetcomm_buffer_t data = hetcomm_buffer_host(data_.data(), data_.size());
+    hetcomm_request_t* request = nullptr;
+    tools::require(hetcomm_reshard_start(plan_, sends_ ? &data : nullptr, sends_ ? nullptr : &data,
+                                         nullptr, &request),
+                   "measuring a link");
+    return request;
+  }
+
+ private:
+  const bool sends_;
+  std::vector<std::byte> data_;
+  hetcomm_reshard_t* plan_ = nullptr;
+};
+
+// Sends |bytes| from rank |from| to the next one and back, several times. Returns the time of one
+// way.
+double one_way_us(hetcomm_communicator_t* communicator, int rank, int from, uint64_t bytes) {
+  Way there(communicator, rank, from, from + 1, bytes);
+  Way back(communicator, rank, from + 1, from, bytes);
+  const bool is_first = rank == from;
+  Way& out = is_first ? there : back;
+  Way& in = is_first ? back : there;
+  std::vector<double> times;
+  hetcomm_request_t* received = in.start();
+  for (int i = 0; i < kProbes; ++i) {
+    const double start = now_us();
+    hetcomm_request_t* sent = is_first ? out.start() : nullptr;
+    tools::wait(received);
+    times.push_back((now_us() - start) / 2);
+    received = i + 1 < kProbes ? in.start() : nullptr;
+    if (!is_first) sent = out.start();
+    tools::wait(sent);
+  }
+  return hetcomm::present::median(times);
 }
 
 struct LinkTime {
@@ -47,25 +106,16 @@ struct LinkTime {
 // Measures the links between neighbours, one after the other. All ranks get all times.
 std::vector<LinkTime> measure_links(hetcomm_communicator_t* communicator, int rank, int ranks,
                                     uint64_t bytes) {
-  const auto one_way = [&](int peer, bool first, uint64_t size) {
-    std::vector<std::byte> data(size);
-    std::vector<double> times;
-    for (int i = 0; i < kProbes; ++i) {
-      const double start = now_us();
-      transfer(communicator, peer, first, data);
-      transfer(communicator, peer, !first, data);
-      times.push_back((now_us() - start) / 2);
-    }
-    return hetcomm::present::median(times);
-  };
   std::vector<LinkTime> links;
   for (int from = 0; from + 1 < ranks; ++from) {
     LinkTime link;
     if (rank == from || rank == from + 1) {
-      const int peer = rank == from ? from + 1 : from;
-      static_cast<void>(one_way(peer, rank == from, bytes));  // so that connections are open
-      link.latency_us = one_way(peer, rank == from, 8);
-      link.busy_us = std::max(one_way(peer, rank == from, bytes) - link.latency_us, 0.0);
+      const auto one_way = [&](uint64_t size) {
+        return one_way_us(communicator, rank, from, size);
+      };
+      static_cast<void>(one_way(bytes));  // so that connections are open
+      link.latency_us = one_way(8);
+      link.busy_us = std::max(one_way(bytes) - link.latency_us, 0.0);
     }
     link.latency_us = tools::largest(communicator, link.latency_us);
     link.busy_us = tools::largest(communicator, link.busy_us);

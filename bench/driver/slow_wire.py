@@ -6,6 +6,8 @@ slow_wire.py FIRST SECOND MILLISECONDS    prints "ready", and ends with a signal
 """
 
 import collections
+import contextlib
+import os
 import select
 import socket
 import sys
@@ -31,6 +33,9 @@ def open_end(interface):
 
 
 def main():
+    # Ranks that keep the processors busy must not delay frames more. In some containers nobody may do this.
+    with contextlib.suppress(OSError):
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
     delay = float(sys.argv[3]) * 1e-3
     ends = [open_end(name) for name in sys.argv[1:3]]
     other = {ends[0]: ends[1], ends[1]: ends[0]}
