@@ -6,6 +6,7 @@ hand. A rank that hangs is killed, and the test fails, after a time limit. A fun
 own process: the exit status is then the result.
 """
 
+import math
 import multiprocessing
 import os
 import shutil
@@ -65,7 +66,7 @@ def _main(pipe, function, rank, size, folder, arguments):
         use_device()
         result = (True, function(rank, size, folder, *arguments))
     except BaseException:  # is shown by the parent
-        result = (False, traceback.format_exc())
+        result = (False, (time.monotonic(), traceback.format_exc()))
     pipe.send(result)
     if result[0]:
         # A rank that left would be lost to others, which may still be making the group.
@@ -88,8 +89,7 @@ def run(size, function, *arguments, limit_s=LIMIT_S, may_die=False):
             process.start()
             theirs.close()
             ranks.append((process, mine))
-        deadline = time.monotonic() + limit_s
-        return [_collect(rank, *one, deadline, may_die) for rank, one in enumerate(ranks)]
+        return _collect(ranks, time.monotonic() + limit_s, may_die)
     finally:
         for process, pipe in ranks:
             process.kill()
@@ -98,19 +98,32 @@ def run(size, function, *arguments, limit_s=LIMIT_S, may_die=False):
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _collect(rank, process, pipe, deadline, may_die):
-    if not pipe.poll(max(deadline - time.monotonic(), 0)):
-        raise AssertionError(f"rank {rank} did not come to an end")
-    try:
-        good, result = pipe.recv()
-    except EOFError:
-        process.join()
-        if may_die:
-            return Died(process.exitcode)
-        raise AssertionError(f"rank {rank} died with {process.exitcode}") from None
-    if not good:
-        raise AssertionError(f"rank {rank}:\n{result}")
-    return result
+def _collect(ranks, deadline, may_die):
+    """The results; or an error with what each rank that failed says, the first to fail first."""
+    results, failures = [], []
+    for rank, (process, pipe) in enumerate(ranks):
+        # What the others say of a failure is worth a short wait.
+        limit = min(deadline, time.monotonic() + 5) if failures else deadline
+        if not pipe.poll(max(limit - time.monotonic(), 0)):
+            failures.append((math.inf, f"rank {rank} did not come to an end"))
+            continue
+        try:
+            good, result = pipe.recv()
+        except EOFError:
+            process.join()
+            if may_die:
+                results.append(Died(process.exitcode))
+            else:
+                failures.append((0, f"rank {rank} died with {process.exitcode}"))
+            continue
+        if good:
+            results.append(result)
+        else:
+            when, text = result
+            failures.append((when, f"rank {rank}:\n{text}"))
+    if failures:
+        raise AssertionError("\n".join(text for _, text in sorted(failures)))
+    return results
 
 
 def until(condition, limit_s=20):
