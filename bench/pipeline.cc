@@ -39,7 +39,7 @@ hetcomm_layout_t* layout_on(int rank, uint64_t bytes) {
   return layout;
 }
 
-// Data from one rank to another as a boundary of a pipeline moves it: receives are posted before
+// Moves data from one rank to another as a boundary of a pipeline does: receives are posted before
 // the data is sent, and the sender knows.
 class Way {
  public:

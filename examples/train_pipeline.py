@@ -164,12 +164,14 @@ def train(arguments: argparse.Namespace) -> dict[str, object]:
             differences.append(abs(whole.step(rows) - losses[-1]))
         if rank == 0 and not arguments.json and step % 10 == 0:
             print(f"step {step:>4}  loss {losses[-1]:.3f}  {seconds[-1] * 1e3:.1f} ms", flush=True)
-    # Collective, so that ranks with and without --json or --picture alike have it.
-    picture = trainer.look_at_run("svg")
-    if rank == 0 and arguments.picture is not None:
-        arguments.picture.write_text(picture)
-    result: dict[str, object] = {"losses": losses, "seconds": seconds, "run_seconds": run_seconds,
-                                 "run": json.loads(trainer.look_at_run("json"))["run"]}
+    result: dict[str, object] = {"losses": losses, "seconds": seconds, "run_seconds": run_seconds}
+    # All ranks look at the run together: they have the same options.
+    if arguments.picture is not None:
+        picture = trainer.look_at_run("svg")
+        if rank == 0:
+            arguments.picture.write_text(picture)
+    if arguments.json:
+        result["run"] = json.loads(trainer.look_at_run("json"))["run"]
     if whole is not None:
         state = {f"{name}.{inner}": each for name, item in whole.items.items()
                  for inner, each in item.state_dict().items()}

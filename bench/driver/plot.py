@@ -267,12 +267,13 @@ def pipelines(rows):
     schedules = list(dict.fromkeys(row["schedule"] for row in rows))
     colours = dict(zip(schedules, SETTING_COLOURS * len(schedules)))
     figure = Figure(figsize=(1 + 5.6 * len(rates), 5), layout="constrained")
+    has_links = "delay_ms" in rows[0]
     has_torch = any("torch over gloo" in row.get("torch_us", {}) for row in rows)
-    dotted = "; dotted: torch's own pipelining over Gloo" if has_torch and "delay_ms" in rows[0] else ""
+    dotted = "; dotted: torch's own pipelining over Gloo" if has_torch and has_links else ""
     figure.suptitle(f"time of a micro-batch; dashed: forecast{dotted}", color="#555555", fontsize=10)
     for axes, rate in zip(figure.subplots(1, len(rates), squeeze=False, sharey=True)[0], rates):
         own = [row for row in rows if row.get("rate_mbit", 0) == rate]
-        if "delay_ms" in rows[0]:
+        if has_links:
             draw_delays(axes, own, colours)
             axes.set_title(f"{rate} Mbit/s" if rate else "links without a limit of rate", loc="left", fontweight="bold")
             axes.set_xlabel("delay of the link in each direction, ms")
@@ -282,7 +283,7 @@ def pipelines(rows):
         axes.set_ylim(bottom=0)
         axes.grid(color="#e3e3e3", linewidth=0.6)
         axes.set_axisbelow(True)
-        if "delay_ms" in rows[0]:
+        if has_links:
             axes.legend(frameon=False, fontsize=8)
     return figure
 

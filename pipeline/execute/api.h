@@ -32,6 +32,16 @@ inline Status wait_and_clear(hetcomm_request_t*& request, uint64_t timeout_ns) {
   request = nullptr;
   return of_operation(completion);
 }
+// Returns whether the operation has ended. |request| is nullptr afterwards if it has.
+inline Result<bool> test_and_clear(hetcomm_request_t*& request) {
+  hetcomm_completion_t completion;
+  const hetcomm_status_t status = hetcomm_request_test(request, &completion);
+  if (status == HETCOMM_PENDING) return false;
+  HETCOMM_RETURN_IF_ERROR(of_call(status));
+  request = nullptr;
+  HETCOMM_RETURN_IF_ERROR(of_operation(completion));
+  return true;
+}
 inline Status wait(hetcomm_request_t* request) {
   return wait_and_clear(request, HETCOMM_TIMEOUT_INFINITE);
 }

@@ -214,14 +214,7 @@ Status Channel::acquire(uint32_t micro_batch) {
 
 Result<bool> Channel::look(uint32_t micro_batch) {
   hetcomm_request_t*& request = buffers_[buffer_of_[micro_batch]].request;
-  if (request == nullptr) return true;
-  hetcomm_completion_t completion;
-  const hetcomm_status_t status = hetcomm_request_test(request, &completion);
-  if (status == HETCOMM_PENDING) return false;
-  HETCOMM_RETURN_IF_ERROR(of_call(status));
-  request = nullptr;
-  HETCOMM_RETURN_IF_ERROR(of_operation(completion));
-  return true;
+  return request == nullptr ? Result<bool>(true) : test_and_clear(request);
 }
 
 Status Channel::send(uint32_t micro_batch) {

@@ -297,7 +297,7 @@ Status Executor::check_run() {
   return limits_.left_ns().status();
 }
 
-// The same while something waits.
+// Checks also what the caller wants to know while it waits.
 Status Executor::check_waiting() {
   if (limits_.patience.ask) HETCOMM_RETURN_IF_ERROR(limits_.patience.ask());
   return check_run();

@@ -56,13 +56,9 @@ Status Terms::tell(hetcomm_communicator_t* communicator, const PipelinePlan& pla
 
 Status Terms::look() {
   if (request_ == nullptr) return {};
-  hetcomm_completion_t completion;
-  const hetcomm_status_t status = hetcomm_request_test(request_, &completion);
-  if (status == HETCOMM_PENDING) return {};
-  request_ = nullptr;
-  HETCOMM_RETURN_IF_ERROR(of_call(status));
-  HETCOMM_RETURN_IF_ERROR(of_operation(completion));
-  return compare();
+  const Result<bool> told = test_and_clear(request_);
+  if (!told.ok()) return told.status();
+  return told.value() ? compare() : Status();
 }
 
 Status Terms::settle(const Patience& patience) {

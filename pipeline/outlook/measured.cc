@@ -113,7 +113,8 @@ class Samples {
   std::vector<TracedPair> pairs_;
 };
 
-// What a stage takes, from the steps that the schedule has.
+// Returns how long the steps of a stage take. Those that the schedule has none of follow from the
+// others.
 StageTime stage_time(StepTimes& times, bool& is_split) {
   const auto of = [&](Kind kind) {
     std::vector<uint64_t>& own = times[static_cast<size_t>(kind)];
@@ -216,6 +217,42 @@ void measure_boundaries(const Schedule& schedule, const Passages& passages, Meas
   }
 }
 
+// Returns the steps of |trace| that are those of |actions|, which are computations.
+Result<std::vector<TracedStep>> match(const RankTrace& trace, const std::vector<Action>& actions) {
+  std::vector<TracedStep> steps;
+  auto next = trace.steps.begin();
+  for (Action wanted : actions) {
+    TracedStep& step = steps.emplace_back();
+    if (!is_computed(wanted)) continue;
+    wanted.overlaps_next = false;
+    while (next != trace.steps.end() && !is_computed(next->action)) ++next;
+    if (next == trace.steps.end() || next->action != wanted) {
+      return invalid(fmt::format(
+          "traces: rank {} performed {} where the schedule has {}", trace.rank,
+          next == trace.steps.end() ? "nothing" : to_text(next->action), to_text(wanted)));
+    }
+    step = *next;
+    ++next;
+  }
+  return steps;
+}
+
+// Takes the times of one rank's steps.
+void sample(const std::vector<Action>& actions, const std::vector<TracedStep>& steps,
+            Samples& samples) {
+  for (size_t i = 0; i < actions.size(); ++i) {
+    if (!is_computed(actions[i])) continue;
+    const bool is_pair = actions[i].overlaps_next && steps[i].span == steps[i + 1].span;
+    if (is_pair) {
+      samples.add({actions[i], actions[i + 1], length(steps[i].span)});
+      ++i;
+    } else {
+      samples.add(actions[i], length(steps[i].span));
+    }
+  }
+  samples.share_pairs();
+}
+
 }  // namespace
 
 RankTrace read_trace(present::Fields fields) {
@@ -263,46 +300,6 @@ Result<Schedule> schedule_of(const std::vector<RankTrace>& traces) {
   HETCOMM_RETURN_IF_ERROR(complete(schedule).annotate("traces"));
   return schedule;
 }
-
-namespace {
-
-// Returns the steps of |trace| that are those of |actions|, which are computations.
-Result<std::vector<TracedStep>> match(const RankTrace& trace, const std::vector<Action>& actions) {
-  std::vector<TracedStep> steps;
-  auto next = trace.steps.begin();
-  for (Action wanted : actions) {
-    TracedStep& step = steps.emplace_back();
-    if (!is_computed(wanted)) continue;
-    wanted.overlaps_next = false;
-    while (next != trace.steps.end() && !is_computed(next->action)) ++next;
-    if (next == trace.steps.end() || next->action != wanted) {
-      return invalid(fmt::format(
-          "traces: rank {} performed {} where the schedule has {}", trace.rank,
-          next == trace.steps.end() ? "nothing" : to_text(next->action), to_text(wanted)));
-    }
-    step = *next;
-    ++next;
-  }
-  return steps;
-}
-
-// Takes the times of one rank's steps.
-void sample(const std::vector<Action>& actions, const std::vector<TracedStep>& steps,
-            Samples& samples) {
-  for (size_t i = 0; i < actions.size(); ++i) {
-    if (!is_computed(actions[i])) continue;
-    const bool is_pair = actions[i].overlaps_next && steps[i].span == steps[i + 1].span;
-    if (is_pair) {
-      samples.add({actions[i], actions[i + 1], length(steps[i].span)});
-      ++i;
-    } else {
-      samples.add(actions[i], length(steps[i].span));
-    }
-  }
-  samples.share_pairs();
-}
-
-}  // namespace
 
 Result<MeasuredRun> measure(const Schedule& schedule, const std::vector<RankTrace>& traces) {
   HETCOMM_RETURN_IF_ERROR(check_groups(schedule.ranks(), traces));

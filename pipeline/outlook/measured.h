@@ -1,4 +1,4 @@
-// What a run took, from the traces of its ranks (hetcomm_pipeline_trace).
+// Measures a run by the traces of its ranks (hetcomm_pipeline_trace).
 //
 // Each trace counts from the beginning of the run on its rank, so clocks differ by as much as ranks
 // began apart. A transfer that a step waited for took from the end of the step that made it to the

@@ -173,10 +173,6 @@ class Chart {
   std::vector<double> opacity_;  // by stage
 };
 
-}  // namespace
-
-namespace {
-
 Result<std::string> draw(const Outlook& outlook, const MeasuredRun* run) {
   size_t steps = 0;
   for (const std::vector<Action>& actions : outlook.schedule.actions) steps += actions.size();

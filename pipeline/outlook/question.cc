@@ -259,13 +259,8 @@ class QuestionReader {
       return fields.fail("level", "can't be changed: the schedule has transfers of its own");
     }
     // Only sound schedules can be lowered.
-    CheckOptions unlimited;
-    unlimited.in_flight.assign(schedule.stages() > 0 ? schedule.stages() - 1 : 0, kMaxMicroBatches);
-    const Result<CheckResult> sound = check(schedule, unlimited);
-    if (!sound.ok()) {
-      failure_ = sound.status().annotate("schedule");
-      return;
-    }
+    failure_ = check_unlimited(schedule).annotate("schedule");
+    if (!failure_.ok()) return;
     schedule = add_transfers(schedule, ahead);
     if (wanted == Wanted::kWaits) schedule = add_waits(schedule, where, buffers);
   }

@@ -22,12 +22,11 @@ struct ScheduleQuestion {
   Schedule schedule;              // lowered as is asked for; not checked
   std::vector<uint32_t> exposed;  // H-1F1B: boundaries that no schedule can hide (warmups.h)
   std::optional<PipelineTimes> times;
-  CheckOptions check;  // in_flight is empty if the document has none
-  // Of a run of the schedule; run_view.h looks at it. Whether better schedules may split backward
-  // steps although the schedule does not.
-  std::vector<RankTrace> traces;
+  CheckOptions check;             // in_flight is empty if the document has none
+  std::vector<RankTrace> traces;  // of a run of the schedule; run_view.h looks at it
+  // Better schedules may split backward steps although the schedule does not.
   bool may_split = false;
-  // By stage, for better schedules: the most activations that it may keep; 0: any number.
+  // Better schedules keep so many activations of each stage at most; 0: any number.
   std::vector<uint64_t> stage_limits;
 };
 

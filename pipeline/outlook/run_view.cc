@@ -120,6 +120,14 @@ std::vector<uint32_t> stages_with(const Schedule& schedule, Kind kind) {
   return stages;
 }
 
+bool splits_backward(const Schedule& schedule) {
+  return !stages_with(schedule, Kind::kWeightGrad).empty();
+}
+
+bool has_backward(const Schedule& schedule) {
+  return splits_backward(schedule) || !stages_with(schedule, Kind::kBackward).empty();
+}
+
 // Finds schedules that deal stages to ranks as one that ran.
 class Search {
  public:
@@ -129,9 +137,8 @@ class Search {
         times_(times),
         check_(check),
         stage_limits_(stage_limits),
-        may_split_(may_split || !stages_with(ran, Kind::kWeightGrad).empty()),
-        trains_(!stages_with(ran, Kind::kBackward).empty() ||
-                !stages_with(ran, Kind::kWeightGrad).empty()),
+        may_split_(may_split || splits_backward(ran)),
+        trains_(has_backward(ran)),
         recomputed_(stages_with(ran, Kind::kRecompute)) {}
 
   std::vector<Candidate> all() {
@@ -143,7 +150,7 @@ class Search {
         found.push_back(*std::move(candidate));
       }
     }
-    // Of equal times the one that keeps less.
+    // Those that keep less come first among equal times.
     std::stable_sort(found.begin(), found.end(), [](const Candidate& one, const Candidate& other) {
       const auto key = [](const Candidate& each) {
         return std::pair(each.total_ns, *std::max_element(each.peaks.begin(), each.peaks.end()));
@@ -164,9 +171,8 @@ class Search {
     Result<NamedSchedule> named = make_schedule(name, whole);
     if (!named.ok() || named->schedule.rank_of != ran_.rank_of) return std::nullopt;
     const Schedule& schedule = named->schedule;
-    const bool splits = !stages_with(schedule, Kind::kWeightGrad).empty();
-    const bool trains = splits || !stages_with(schedule, Kind::kBackward).empty();
-    if (!trains || (splits && !may_split_)) return std::nullopt;
+    if (!has_backward(schedule)) return std::nullopt;
+    if (splits_backward(schedule) && !may_split_) return std::nullopt;
     if (stages_with(schedule, Kind::kRecompute) != recomputed_) return std::nullopt;
     // With one stage on each rank some are the same by two names.
     if (std::find(known_.begin(), known_.end(), schedule) != known_.end()) return std::nullopt;
@@ -250,10 +256,7 @@ OrderedJson json_of(const StageTime& stage) {
 Status check_sound(const Schedule& schedule) {
   HETCOMM_RETURN_IF_ERROR(check_size(schedule));
   if (schedule.stages() == 0) return invalid("the schedule has no stage");
-  CheckOptions unlimited;
-  unlimited.in_flight.assign(schedule.stages() - 1, kMaxMicroBatches);
-  if (level_of(schedule) != Level::kCompute) unlimited.in_flight.clear();
-  return check(schedule, unlimited).status();
+  return check_unlimited(schedule);
 }
 
 Status check_stage_limits(const ScheduleQuestion& question) {

@@ -203,10 +203,7 @@ class PlanCheck {
                        .actions = pipeline.schedule.actions};
     }
     // All transfers of an executed schedule are those of its computations.
-    CheckOptions options;
-    options.in_flight.assign(stages - 1, kMaxMicroBatches);
-    Result<CheckResult> checked = check(view.schedule, options);
-    if (!checked.ok()) return checked.status().annotate("schedule");
+    HETCOMM_RETURN_IF_ERROR(check_unlimited(view.schedule).annotate("schedule"));
     view.schedule = computations_of(std::move(view.schedule));
     view.evaluation = forward_steps_of(view.schedule);
     return {};

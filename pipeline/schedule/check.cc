@@ -598,6 +598,12 @@ Result<CheckResult> check(const Schedule& schedule, const CheckOptions& options)
   return result;
 }
 
+Status check_unlimited(const Schedule& schedule) {
+  CheckOptions unlimited;
+  if (schedule.stages() > 1) unlimited.in_flight.assign(schedule.stages() - 1, kMaxMicroBatches);
+  return check(schedule, unlimited).status();
+}
+
 Result<std::vector<uint32_t>> needed_in_flight(const Schedule& schedule,
                                                const std::vector<uint32_t>& given) {
   HETCOMM_RETURN_IF_ERROR(check_shape(schedule, {}));

@@ -48,6 +48,9 @@ struct CheckResult {
 // apart by micro-batch, and |in_flight| does not count: receives are posted by actions.
 Result<CheckResult> check(const Schedule& schedule, const CheckOptions& options = {});
 
+// Checks |schedule| without limits: any number of items may be under way.
+Status check_unlimited(const Schedule& schedule);
+
 // Returns values of CheckOptions::in_flight with which a schedule of level 1 can go on. They are
 // enough, and not always the fewest: they start with 1 for all, and one boundary is raised at a time
 // while no rank can go on. Looped schedules need more than 1 where their last rank sends to the first.

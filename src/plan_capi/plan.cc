@@ -140,21 +140,20 @@ Result<std::string> draw_plan(const char* given, int32_t form) {
   return reshard::to_text(sized);
 }
 
-// Answers a question that has traces of a run.
-Result<std::string> draft_run(pipeline::ScheduleQuestion question, int32_t form) {
-  Result<pipeline::RunView> view = pipeline::look_at_run(std::move(question));
-  if (!view.ok()) return view.status();
+// Returns |view|, an Outlook or a RunView with |outlook|, in one of the forms HETCOMM_PLAN_*.
+template <typename View>
+Result<std::string> in_form(const View& view, const pipeline::Outlook& outlook, int32_t form) {
   switch (form) {
     case HETCOMM_PLAN_TEXT:
-      return pipeline::to_text(view.value());
+      return pipeline::to_text(view);
     case HETCOMM_PLAN_JSON:
-      return pipeline::to_json(view.value());
+      return pipeline::to_json(view);
     case HETCOMM_PLAN_SVG:
-      return pipeline::to_svg(view.value());
+      return pipeline::to_svg(view);
     case HETCOMM_PLAN_CSV:
-      return pipeline::write_csv(view->outlook.schedule);
+      return pipeline::write_csv(outlook.schedule);
     default:
-      return pipeline::to_chrome_trace(view->outlook);
+      return pipeline::to_chrome_trace(outlook);
   }
 }
 
@@ -166,21 +165,12 @@ Result<std::string> draft_schedule(const char* given, int32_t form) {
   if (!text.ok()) return text.status();
   Result<pipeline::ScheduleQuestion> question = pipeline::parse_question(text.value());
   if (!question.ok()) return question.status().annotate("question");
-  if (!question->traces.empty()) return draft_run(std::move(question).value(), form);
-  Result<pipeline::Outlook> outlook = pipeline::look_at(std::move(question).value());
-  if (!outlook.ok()) return outlook.status();
-  switch (form) {
-    case HETCOMM_PLAN_TEXT:
-      return pipeline::to_text(outlook.value());
-    case HETCOMM_PLAN_JSON:
-      return pipeline::to_json(outlook.value());
-    case HETCOMM_PLAN_SVG:
-      return pipeline::to_svg(outlook.value());
-    case HETCOMM_PLAN_CSV:
-      return pipeline::write_csv(outlook->schedule);
-    default:
-      return pipeline::to_chrome_trace(outlook.value());
+  if (!question->traces.empty()) {
+    Result<pipeline::RunView> view = pipeline::look_at_run(std::move(question).value());
+    return view.ok() ? in_form(view.value(), view->outlook, form) : view.status();
   }
+  Result<pipeline::Outlook> outlook = pipeline::look_at(std::move(question).value());
+  return outlook.ok() ? in_form(outlook.value(), outlook.value(), form) : outlook.status();
 }
 
 // Draws the schedule of the only pipeline of |plan|.

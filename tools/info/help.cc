@@ -49,11 +49,11 @@ DESCRIPTION
   virtual-1f1b, h-1f1b, four-phase, zb-h1, zb-h2, looped-bfs, interleaved-1f1b, interleaved-zb, zb-v,
   dualpipe-v, forward-only, or arranged: a search under --memory-limit. A FILE has a '.' or '/' in its
   name: a schedule in PyTorch's CSV form, a question in JSON, or a pipeline plan, which is checked;
-  the last two take no options but --format, and with --traces those of times. With times it says how long an iteration
-  takes, how much of it is idle, and what the longest path waits for. With the traces of a run it
-  measures the times, draws the run below the forecast, and proposes a better schedule: within
-  --memory-limit, else with as many activations as now. Given times are then those that were known;
-  only those that moved by more than 10 % count.
+  the last two take no options but --format, and with --traces those of times. With times it says
+  how long an iteration takes, how much of it is idle, and what the longest path waits for. With the
+  traces of a run it measures the times, draws the run below the forecast, and proposes a better
+  schedule: within --memory-limit, else with as many activations as now. Given times are then those
+  that were known; only those that moved by more than 10 % count.
 
 OPTIONS
   --variables      Every variable with its default, the value in force and its meaning.

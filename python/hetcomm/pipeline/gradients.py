@@ -5,7 +5,6 @@ embeddings.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -158,13 +157,7 @@ def cut_of(
         for place in range(degree):
             own = sizes.get(place, ())
             ends.append(ends[-1] + (own[index][0] if index < len(own) else 0))
-        return Cut(
-            (ends[-1],),
-            tuple(
-                (Box(0, (begin,), (end,)),) if end > begin else ()
-                for begin, end in zip(ends, ends[1:])
-            ),
-        )
+        return _between((ends[-1],), 0, ends)
     if parameter is None:
         raise ValueError(
             f"item {item}: stages with different tensor degrees hold it, and some of their ranks have "
@@ -207,7 +200,11 @@ def _known_cut(parameter: nn.Parameter) -> tuple[int, int] | None:
 def _chunks(shape: tuple[int, ...], dimension: int, degree: int) -> Cut:
     """Cuts as torch.chunk does: the last chunks may be smaller, or empty."""
     size = -(-shape[dimension] // degree)
-    ends = [min(i * size, shape[dimension]) for i in range(degree + 1)]
+    return _between(shape, dimension, [min(i * size, shape[dimension]) for i in range(degree + 1)])
+
+
+def _between(shape: tuple[int, ...], dimension: int, ends: Sequence[int]) -> Cut:
+    """Cuts the dimension at ``ends``: each place has what lies between two of them."""
     return Cut(
         shape,
         tuple(

@@ -127,6 +127,7 @@ class Pipeline:
         self._agree(self._own, look_up)
         self._core.set_gradients(gradients, self._timeout)
         self._added = held
+        self._known = self._shared_trainable()
 
     # Gives all ranks the parameters of the first one that holds the same.
     def _broadcast(self) -> None:
@@ -698,21 +699,20 @@ class Pipeline:
 
     # Raises ValueError if other gradients would have to be added up than those that all ranks know.
     def _check_gradients(self) -> None:
-        now = [
-            parameter
-            for item, alike in self._alike_by_item()
-            for same in alike
-            if len(same) > 1 or self._who.is_added(item)
-            for parameter in same
-            if same[0].requires_grad and (len(same) > 1 or same[0].numel() > 0)
-        ]
-        known = [parameter for each in self._added for parameter in each.alike]
-        # Some of size 0 are held where other ranks have parts of them.
-        known = [each for each in known if each.numel() > 0 or any(each is other for other in now)]
-        if len(now) != len(known) or any(one is not other for one, other in zip(now, known)):
+        if list(map(id, self._shared_trainable())) != list(map(id, self._known)):
             raise ValueError(
                 "parameters were replaced, frozen or unfrozen: call update_gradients() on all ranks"
             )
+
+    # Returns the parameters whose gradients are added up, over ranks or modules of this one.
+    def _shared_trainable(self) -> list[nn.Parameter]:
+        return [
+            parameter
+            for item, alike in self._alike_by_item()
+            for same in alike
+            if same[0].requires_grad and (len(same) > 1 or self._who.is_added(item))
+            for parameter in same
+        ]
 
     # Yields, for each item, the parameters of which this rank has copies, without those that FSDP2
     # adds up, and those of earlier items.

@@ -59,7 +59,6 @@ class Runner(_core.Pipeline):
         super().__init__(communicator, plan.json, own, wrap or _array_of, timeout)
         opened(communicator, self)
 
-
     def set_gradients(self, gradients: Sequence[Gradient], timeout: float | None = None) -> None:
         """Names the gradients that runs add up from now on, instead of those named before. All ranks
         call it, and those that hold an item all name its tensors. When a stage has performed its
