@@ -150,7 +150,7 @@ class PlanReader {
         "layouts",
         [&](const present::Json& json, const std::string& path) {
           if (!json.is_array() || json.size() > kMaxParts) {
-            return fields.fail_at(path, fmt::format("is no list of at most {} parts", kMaxParts));
+            return fields.misfit(path, json, fmt::format("list of at most {} parts", kMaxParts));
           }
           Layout& layout = layouts_.emplace_back();
           layout.shape = outline_.plan.source.shape;

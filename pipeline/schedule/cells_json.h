@@ -22,11 +22,11 @@ inline void read_cells(present::Fields& fields, const present::Json& json, const
                        std::vector<Action>& actions) {
   constexpr size_t kMaxCells = size_t{1} << 26;
   if (!json.is_array() || json.size() > kMaxCells) {
-    return fields.fail_at(path, "is no list of actions");
+    return fields.misfit(path, json, "list of actions");
   }
   for (size_t i = 0; i < json.size(); ++i) {
     if (json[i].is_string() && parse_cell(json[i].get_ref<const std::string&>(), actions)) continue;
-    return fields.fail_at(fmt::format("{}[{}]", path, i), "is no action");
+    return fields.misfit(fmt::format("{}[{}]", path, i), json[i], "action");
   }
 }
 

@@ -31,6 +31,15 @@ class FieldNames {
 
 }  // namespace
 
+std::string shown(const Json& value) {
+  if (value.is_object()) return "an object";
+  if (value.is_array()) return fmt::format("a list of {}", value.size());
+  constexpr size_t kLongest = 40;
+  const std::string text = value.dump(-1, ' ', false, Json::error_handler_t::replace);
+  std::string beginning = printable_beginning(text, kLongest);
+  return text.size() <= kLongest ? beginning : beginning + "...";
+}
+
 Result<Json> parse_json(std::string_view text, int most_nesting) {
   if (nests_deeper_than(most_nesting, text)) {
     return Status(Code::kInvalidArgument,

@@ -24,6 +24,9 @@ namespace hetcomm::present {
 // JSON whose objects find members fast, unlike nlohmann::ordered_json.
 using Json = nlohmann::json;
 
+// Returns |value| as an error shows it: short and printable, whatever a file holds.
+std::string shown(const Json& value);
+
 // Reads an object of a file, field by field. Keeps the first fault, with its path. Every later
 // field reads as absent.
 class Fields {
@@ -63,7 +66,7 @@ class Fields {
     if (field->is_string() && field->get_ref<const std::string&>().size() <= kLongest) {
       return field->get<std::string>();
     }
-    fail(name, "is no text of at most 4095 characters");
+    misfit(path_of(name), *field, "text of at most 4095 characters");
     return {};
   }
 
@@ -77,7 +80,7 @@ class Fields {
   bool flag(const char* name) {
     const Json* field = find(name);
     if (field == nullptr || field->is_boolean()) return field != nullptr && field->get<bool>();
-    fail(name, "is no truth value");
+    misfit(path_of(name), *field, "truth value");
     return false;
   }
 
@@ -103,7 +106,7 @@ class Fields {
     if (*end == '\0' && value <= UINT16_MAX && std::isxdigit(digits.front()) != 0) {
       return static_cast<uint16_t>(value);
     }
-    fail(name, "is no number of four hexadecimal digits");
+    misfit(path_of(name), digits, "number of four hexadecimal digits");
     return 0;
   }
 
@@ -114,7 +117,7 @@ class Fields {
     const Json* field = find(name);
     if (field == nullptr) return;
     if (!field->is_array() || field->size() > most) {
-      fail(name, fmt::format("is no list of at most {} elements", most));
+      misfit(path_of(name), *field, fmt::format("list of at most {} elements", most));
       return;
     }
     for (size_t i = 0; i < field->size() && failure_.ok(); ++i) {
@@ -129,7 +132,7 @@ class Fields {
   // |most| is an error.
   uint64_t number_at(const Json& value, const std::string& path, uint64_t most) {
     if (value.is_number_unsigned() && value.get<uint64_t>() <= most) return value.get<uint64_t>();
-    fail_at(path, fmt::format("is no whole number up to {}", most));
+    misfit(path, value, fmt::format("whole number up to {}", most));
     return 0;
   }
 
@@ -137,6 +140,11 @@ class Fields {
   void fail_at(const std::string& path, const std::string& why) {
     if (!failure_.ok()) return;
     failure_ = Status(Code::kInvalidArgument, fmt::format("{} {}", path, why));
+  }
+
+  // Reports that |value|, whose whole path is |path|, is no |what|, and shows it.
+  void misfit(const std::string& path, const Json& value, const std::string& what) {
+    fail_at(path, fmt::format("is no {}: {}", what, shown(value)));
   }
 
   Status& failure() { return failure_; }
@@ -148,7 +156,6 @@ class Fields {
   }
 
  private:
-
   const Json& json_;
   const std::string path_;
   Status& failure_;
