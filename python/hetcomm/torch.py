@@ -19,7 +19,8 @@ import torch
 import torch.distributed as dist
 
 __all__ = [
-    "Options", "ProcessGroupHetcomm", "communicator", "device_array", "monitored_barrier", "register"
+    "Options", "ProcessGroupHetcomm", "communicator", "device_array", "device_index", "monitored_barrier",
+    "register",
 ]
 
 BACKEND = "hetcomm"
@@ -259,9 +260,7 @@ def device_array(array: Any, communicator: Any) -> Any:
     """
     import hetcomm
 
-    context = _contexts.get(communicator)
-    if context is None:
-        raise ValueError("tensors on devices need a communicator of hetcomm.torch.communicator()")
+    context = context_of(communicator)
     tensor = array if isinstance(array, torch.Tensor) else _tensor_of(array)
     if not tensor.is_contiguous() or tensor.is_conj() or tensor.is_neg():
         raise BufferError("the tensor is not contiguous: use contiguous(), resolve_conj(), resolve_neg()")
@@ -272,6 +271,22 @@ def device_array(array: Any, communicator: Any) -> Any:
     named = context.name(tensor)
     type_name = str(tensor.dtype).removeprefix("torch.")
     return hetcomm._core.DeviceArray(named.memory, named.bytes, type_name, named.stream, named)
+
+
+def device_index(device: torch.device | str | int, communicator: Any) -> int:
+    """Returns the number by which a pipeline plan names a torch device of this rank, for ranks of
+    ``communicator``, which must come from :func:`communicator`. 0 is the CPU. A device gets its
+    number when it is used first, so a rank that uses one device alone has it as 1."""
+    like = torch.empty(0, device=device)
+    return 0 if like.device.type == "cpu" else context_of(communicator).index(like)
+
+
+def context_of(communicator: Any) -> Any:
+    """Returns the context with which tensors on devices are registered for ``communicator``."""
+    context = _contexts.get(communicator)
+    if context is None:
+        raise ValueError("tensors on devices need a communicator of hetcomm.torch.communicator()")
+    return context
 
 
 def _tensor_of(array: Any) -> torch.Tensor:

@@ -48,6 +48,9 @@ struct PipelineTensor {
   std::vector<uint64_t> shape;
   // The tensor's bytes as an array of its shape, or None if the CPU may not touch them.
   nb::object array;
+  uint64_t memory;  // the handle of the buffer's memory
+  uint64_t offset;  // of the first byte in it
+  uint64_t bytes;
 };
 
 PipelineTensor tensor_of(const hetcomm_pipeline_tensor_t& given) {
@@ -55,7 +58,10 @@ PipelineTensor tensor_of(const hetcomm_pipeline_tensor_t& given) {
   PipelineTensor tensor{.name = given.name,
                         .type = type.name,
                         .shape = {given.shape, given.shape + given.dimensions},
-                        .array = nb::none()};
+                        .array = nb::none(),
+                        .memory = reinterpret_cast<uintptr_t>(given.buffer.memory),
+                        .offset = given.buffer.offset,
+                        .bytes = given.buffer.length};
   if (given.address == nullptr) return tensor;
   const std::vector<size_t> shape(tensor.shape.begin(), tensor.shape.end());
   // Its memory is the pipeline's, and this keeps nothing alive.
@@ -106,9 +112,9 @@ using GradientTuple = std::tuple<uint32_t, uint32_t, const Layout*, Output>;
 class Pipeline {
  public:
   // Each of |chunks| has a callback by kind. |wrap| makes what callbacks get of a tensor: it is
-  // called once for each buffer.
+  // called once for each buffer. |stream| is a handle of a stream of the rank's device, or 0.
   Pipeline(nb::object communicator, const std::string& plan, const std::vector<nb::dict>& chunks,
-           nb::object wrap, std::optional<double> timeout)
+           nb::object wrap, std::optional<double> timeout, uint64_t stream)
       : parent_(std::move(communicator)), wrap_(std::move(wrap)) {
     callbacks_.reserve(chunks.size());
     std::vector<hetcomm_pipeline_chunk_t> own;
@@ -116,6 +122,7 @@ class Pipeline {
     hetcomm_pipeline_options_t options{};
     options.struct_size = sizeof(options);
     options.timeout_ns = nanoseconds(timeout);
+    options.stream = reinterpret_cast<hetcomm_stream_t*>(stream);
     hetcomm_communicator_t* const communicator_handle = nb::cast<Communicator&>(parent_).handle();
     hetcomm_status_t status;
     {
@@ -417,7 +424,10 @@ void bind_pipeline(nb::module_& module) {
       .def_ro(
           "array", &PipelineTensor::array,
           "Its memory, which speaks DLPack and is valid while the pipeline says; None where the "
-          "CPU may not touch it. float8 has bytes.");
+          "CPU may not touch it. float8 has bytes.")
+      .def_ro("memory", &PipelineTensor::memory, "The library's handle of its memory.")
+      .def_ro("offset", &PipelineTensor::offset, "Of its first byte in that memory.")
+      .def_ro("nbytes", &PipelineTensor::bytes);
   nb::class_<PipelineAction>(module, "PipelineAction", "One step, as its callback gets it.")
       .def_ro("kind", &PipelineAction::kind,
               "\"forward\", \"backward\", \"input_grad\", \"weight_grad\", \"recompute\", "
@@ -439,8 +449,9 @@ void bind_pipeline(nb::module_& module) {
   nb::class_<Pipeline>(module, "Pipeline", nb::type_slots(slots), nb::is_weak_referenceable(),
                        "Runs the stages of this rank by a pipeline plan, with callbacks.")
       .def(nb::init<nb::object, const std::string&, const std::vector<nb::dict>&, nb::object,
-                    std::optional<double>>(),
-           "communicator"_a, "plan"_a, "chunks"_a, "wrap"_a, "timeout"_a = nb::none())
+                    std::optional<double>, uint64_t>(),
+           "communicator"_a, "plan"_a, "chunks"_a, "wrap"_a, "timeout"_a = nb::none(),
+           "stream"_a = 0)
       .def("run", &Pipeline::run, "step"_a = 0, "timeout"_a = nb::none(), "evaluate"_a = false,
            "lengths"_a = nb::none(), "One step of the training, or an evaluation.")
       .def("set_schedule", &Pipeline::set_schedule, "plan"_a, "timeout"_a = nb::none(),

@@ -27,7 +27,11 @@ class ByteWriter {
     }
     write_raw(raw);
   }
-  void write_raw(ConstByteSpan bytes) { bytes_.insert(bytes_.end(), bytes.begin(), bytes.end()); }
+  void write_raw(ConstByteSpan bytes) {
+    const size_t before = bytes_.size();
+    bytes_.resize(before + bytes.size());
+    std::copy(bytes.begin(), bytes.end(), bytes_.begin() + static_cast<ptrdiff_t>(before));
+  }
   void write_bytes(ConstByteSpan bytes) {
     write(static_cast<uint32_t>(bytes.size()));
     write_raw(bytes);

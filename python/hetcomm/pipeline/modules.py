@@ -19,6 +19,7 @@ from torch.utils.checkpoint import get_device_states, set_device_states
 
 from hetcomm import _core
 from hetcomm._error import Error
+from hetcomm.pipeline.buffers import HostBuffers, buffers_of
 from hetcomm.pipeline.gradients import (
     Copies,
     HeldParameter,
@@ -62,7 +63,10 @@ class Pipeline:
     last module gets the targets behind its inputs, and returns the loss.
 
     Tensors that a stage gets lie in buffers of the pipeline, and keep their contents until the last
-    step of their micro-batch. Clone what a module keeps longer.
+    step of their micro-batch. Clone what a module keeps longer. Buffers lie on the device that the
+    plan gives the rank (:func:`hetcomm.torch.device_index`), on which its modules have to be; there
+    steps work in the stream that is current when the pipeline is made. With device 0 they lie in
+    memory of the host, whatever device the modules are on.
 
     Gradients are those of the mean over the global batch. Each rank's part counts by its samples, or
     by the ``weights`` of the step if the plan says "tokens". At the end of a step they are added up
@@ -99,10 +103,12 @@ class Pipeline:
         self._rank = communicator.rank
         self._run = _Run()
         self._losses: tuple[Any, torch.Tensor] | None = None  # those of all ranks, on their way
-        self._agree(communicator, lambda: self._prepare(modules))
+        self._agree(communicator, lambda: self._prepare(modules, communicator))
         self._own = communicator.split(0, self._rank)
         own = [_callbacks(weakref.ref(self), each) for each in self._chunks]
-        self._core = Runner(self._own, plan, own, wrap=_tensor_of, timeout=timeout)
+        self._core = Runner(
+            self._own, plan, own, wrap=self._buffers.tensor, timeout=timeout, stream=self._buffers.stream
+        )
         opened(communicator, self)
         self._added: list[HeldParameter] = []
         self.update_gradients()
@@ -220,7 +226,7 @@ class Pipeline:
             failure = error
         _agree(communicator, failure, self._timeout)
 
-    def _prepare(self, modules: Sequence[StageModule] | StageModule) -> None:
+    def _prepare(self, modules: Sequence[StageModule] | StageModule, communicator: Any) -> None:
         given = [modules] if isinstance(modules, (nn.Module, Mapping)) else list(modules)
         number, stages = self._plan.place_of(self._rank)
         if len(given) != len(stages):
@@ -242,6 +248,22 @@ class Pipeline:
         for chunk in self._chunks:
             chunk.check_holders(self._who)
         self._set_actions(self._plan)
+        self._place(communicator)
+
+    # Finds the device of the rank's buffers. Stages without parameters work there, too.
+    def _place(self, communicator: Any) -> None:
+        planned = self._plan.document["ranks"][self._rank].get("device", 0)
+        devices = {chunk.device for chunk in self._chunks if chunk.has_parameters}
+        if planned != 0 and len(devices) > 1:
+            raise ValueError(
+                f"the plan gives rank {self._rank} one device, and its modules are on "
+                f"{', '.join(sorted(map(str, devices)))}"
+            )
+        device = next(iter(devices), self._chunks[0].device)
+        self._buffers: HostBuffers = buffers_of(device, planned, self._rank, communicator)
+        if planned != 0:
+            for chunk in self._chunks:
+                chunk.device = device
 
     # --- steps -------------------------------------------------------------------------------
 
@@ -321,7 +343,8 @@ class Pipeline:
         the ranks of the last stage, and an empty list on the others."""
         self._begin(inputs, None, None, keeps_outputs=True)
         try:
-            self._core.run(number, timeout, True, None if lengths is None else list(lengths))
+            with self._buffers.working():
+                self._core.run(number, timeout, True, None if lengths is None else list(lengths))
             return [self._run.outputs[i] for i in sorted(self._run.outputs)]
         finally:
             self._end_run()
@@ -673,7 +696,7 @@ class Pipeline:
         number = self._chunks.index(chunk)
         with torch.no_grad():
             for each in self._added:
-                each.finish(number)
+                each.finish(number)  # copies to the host, which wait for the stream
 
     # Returns what call() returns. If it raises, the other ranks are told, whose calls end.
     def _told_to_all(self, call: Callable[[], float]) -> float:
@@ -776,7 +799,8 @@ class Pipeline:
         if not self._has_losses() and self._losses is None:
             self._start_losses()
         try:
-            self._core.run(number, timeout, evaluates, None if lengths is None else list(lengths))
+            with self._buffers.working():
+                self._core.run(number, timeout, evaluates, None if lengths is None else list(lengths))
         except BaseException as error:
             if not isinstance(error, Error) or error.status not in ("INVALID_ARGUMENT", "BUSY"):
                 self._drop_losses(f"rank {self._rank}: {type(error).__name__}: {error}")
@@ -821,6 +845,7 @@ def _callbacks(
         def call(action: _core.PipelineAction) -> None:
             try:
                 getattr(pipeline(), name)(chunk, action)
+                pipeline()._buffers.end_step()
             except Exception as error:
                 if hasattr(error, "add_note"):
                     error.add_note(
@@ -917,6 +942,7 @@ class _Chunk:
         self.counts = place_of(own, rank)["tensor"] == 0
         self._find_tensors(pipeline)
         parameters = [each for module in self.items.values() for each in module.parameters()]
+        self.has_parameters = bool(parameters)
         self.device = parameters[0].device if parameters else torch.device("cpu")
         self._fsdp = [
             each
@@ -1066,13 +1092,6 @@ def _parts_of(cell: str) -> Iterator[tuple[int, str]]:
         stage = "".join(itertools.takewhile(str.isdigit, part))
         if stage:
             yield int(stage), part[len(stage) :].rstrip("0123456789")
-
-
-def _tensor_of(tensor: _core.PipelineTensor) -> torch.Tensor:
-    if tensor.array is None:
-        raise ValueError("the plan gives this rank a device whose memory the CPU may not touch")
-    made = torch.from_dlpack(tensor.array)
-    return made.view(getattr(torch, tensor.type)) if tensor.type.startswith("float8") else made
 
 
 def _root(tensor: torch.Tensor) -> Any:

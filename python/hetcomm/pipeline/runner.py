@@ -41,6 +41,8 @@ class Runner(_core.Pipeline):
     micro-batch. ``wrap(tensor)`` makes the array, once for each buffer; ``tensor.array`` speaks
     DLPack and Python's buffer protocol. After :meth:`set_schedule` and :meth:`close` no array may
     be used. An exception of a callback is raised by :meth:`run`, and ends it on all ranks.
+    ``stream`` is the library's handle of a stream of this rank's device in the plan. Callbacks may
+    then return before their work in it has ended, but for "reduce_grad". 0: there is none.
     """
 
     def __init__(
@@ -51,12 +53,13 @@ class Runner(_core.Pipeline):
         *,
         wrap: Callable[[_core.PipelineTensor], Any] | None = None,
         timeout: float | None = None,
+        stream: int = 0,
     ) -> None:
         own = [dict(each) for each in chunks]
         wrong = sorted({kind for each in own for kind in each} - _KINDS)
         failure = ValueError(f"there is no kind of step {wrong[0]!r}") if wrong else None
         _agree(communicator, failure, timeout)
-        super().__init__(communicator, plan.json, own, wrap or _array_of, timeout)
+        super().__init__(communicator, plan.json, own, wrap or _array_of, timeout, stream)
         opened(communicator, self)
 
     def set_gradients(self, gradients: Sequence[Gradient], timeout: float | None = None) -> None:

@@ -467,6 +467,12 @@ void* name_memory(void* instance, const at::Tensor& packed) {
 
 void drop_memory(void* instance, void* memory) { of(instance).drop(memory); }
 
+at::Tensor named_memory(void* instance, const void* name) {
+  const at::Tensor bytes = of(instance).bytes(name);
+  // With a version counter of its own: autograd takes writes to one part for writes to all others.
+  return bytes.defined() ? bytes.variable_data() : bytes;
+}
+
 void* name_stream(void* instance, const c10::Stream& stream) {
   return of(instance).name_stream(stream);
 }

@@ -40,6 +40,10 @@ bool is_synchronous(void* instance);
 // drop_memory() is called.
 void* name_memory(void* instance, const at::Tensor& packed);
 void drop_memory(void* instance, void* memory);
+// Returns the bytes of the memory that |name| names, which the library or name_memory() registered;
+// an undefined tensor if it names none. The tensor keeps the memory, and its version counter is its
+// own.
+at::Tensor named_memory(void* instance, const void* name);
 
 // Registers |stream| with its device |instance|. Returns its name, which is the argument for
 // hetcomm_stream_wrap(). The name is valid as long as the device lives.

@@ -11,6 +11,7 @@
 #include "python/src/torch/living_groups.h"
 #include "python/src/torch/process_group.h"
 #include "python/src/torch/shared_context.h"
+#include "python/src/torch/streams.h"
 
 namespace py = pybind11;
 
@@ -76,9 +77,26 @@ PYBIND11_MODULE(HETCOMM_TORCH_MODULE, module) {
       .def_property_readonly(
           "address",
           [](const SharedContext& self) { return reinterpret_cast<uintptr_t>(self.handle()); })
-      .def("name", [](const std::shared_ptr<SharedContext>& self, const at::Tensor& tensor) {
-        return std::make_unique<NamedTensor>(self, tensor);
-      });
+      .def("name",
+           [](const std::shared_ptr<SharedContext>& self, const at::Tensor& tensor) {
+             return std::make_unique<NamedTensor>(self, tensor);
+           })
+      // |like| is any tensor on the device.
+      .def("index",
+           [](SharedContext& self, const at::Tensor& like) { return self.index(like.device()); })
+      .def("bytes",
+           [](SharedContext& self, const at::Tensor& like, uintptr_t memory) {
+             return self.bytes(like.device(), reinterpret_cast<const hetcomm_memory_t*>(memory));
+           })
+      .def(
+          "stream",
+          [](SharedContext& self, const at::Tensor& like) {
+            return reinterpret_cast<uintptr_t>(
+                self.stream(hetcomm::torch_backend::current_stream(like.device())));
+          },
+          "The library's handle for the current stream of the device. 0: the device has no streams "
+          "that "
+          "the library can wait for, and the work in it has ended.");
 
   py::class_<ProcessGroup, Ref<ProcessGroup>, c10d::Backend> process_group(
       module, "ProcessGroupHetcomm", "The hetcomm backend of one process group.");

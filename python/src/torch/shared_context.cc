@@ -82,7 +82,7 @@ SharedContext::DeviceEntry& SharedContext::entry_of(c10::Device device) {
   if (status != HETCOMM_OK) fail("using " + device.str(), status);
   static_cast<void>(instance.release());
   devices_.merge(entry);
-  return fresh;
+  return devices_.at(key);
 }
 
 hetcomm_stream_t* SharedContext::stream(const c10::Stream& torchs) {
@@ -100,6 +100,22 @@ hetcomm_stream_t* SharedContext::stream(const c10::Stream& torchs) {
                               HETCOMM_STREAM_NOT_HELD, &stream));
   }
   return stream;
+}
+
+int32_t SharedContext::index(c10::Device device) {
+  const std::scoped_lock lock(mutex_);
+  return entry_of(device).index;
+}
+
+at::Tensor SharedContext::bytes(c10::Device device, const hetcomm_memory_t* memory) {
+  void* name = nullptr;
+  check("asking for memory's address", hetcomm_memory_address(memory, &name));
+  std::unique_lock lock(mutex_);
+  const DeviceEntry& entry = entry_of(device);
+  lock.unlock();  // an entry is never removed
+  at::Tensor found = named_memory(entry.instance, name);
+  TORCH_CHECK(found.defined(), "the memory lies on another device than ", device.str());
+  return found;
 }
 
 bool SharedContext::has_streams(c10::Device device) {

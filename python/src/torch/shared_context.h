@@ -33,6 +33,10 @@ class SharedContext {
   // Returns whether this is the process that made the context. False in a forked child.
   bool alive() const;
 
+  // Returns the number that the library gives |device|, as in pipeline plans. [any-thread]
+  int32_t index(c10::Device device);
+  // Returns the bytes of |memory|, which lies on |device|. The tensor keeps them. [any-thread]
+  at::Tensor bytes(c10::Device device, const hetcomm_memory_t* memory);
   // Returns whether |device| has streams that operations can wait for. If not, stream() and
   // joint_stream() wait for the work in the stream themselves, and return null. [any-thread]
   bool has_streams(c10::Device device);

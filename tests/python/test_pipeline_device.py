@@ -1,0 +1,251 @@
+"""Pipelines of torch modules on a device, with their buffers in its memory.
+
+Properties: steps work in the stream that was current when the pipeline was made, and may return
+before their work has ended: data leaves after it, and buffers are used again after it. Gradients are
+bit for bit those of the whole model on one device, for schedules of every kind, beside ranks whose
+buffers are in memory of the host, with data and tensor degrees, and on back-ends without events or
+streams. A step from another stream follows that stream's work, and is followed by it. A plan that
+names another device than the modules are on is refused on all ranks.
+"""
+
+import os
+import unittest
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+import hetcomm.torch
+from hetcomm import pipeline
+from hetcomm.pipeline.buffers import DeviceBuffers
+from ranks import TestCase, init, run
+from test_pipeline import (
+    ROWS, WIDTH, Block, grads_of, loss_of, own_modules, reference, rows_of, schedule_of, weight_orders,
+)
+
+DEVICE = "standin:0"
+WITHOUT = os.environ.get("HETCOMM_STANDIN_WITHOUT", "")
+
+
+def start(rank, size, folder):
+    import standin
+
+    torch.set_num_threads(1)
+    torch.set_default_device("cpu")  # tests say what lies on the device
+    standin._set_lenient(False)
+    init(rank, size, folder)
+    return standin
+
+
+def stop():
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+class Late(torch.autograd.Function):
+    """Work that its stream comes to late, forward and backward."""
+
+    @staticmethod
+    def forward(context, x, milliseconds):
+        import standin
+
+        context.milliseconds = milliseconds
+        standin._sleep(milliseconds)
+        return x.clone()
+
+    @staticmethod
+    def backward(context, grad):
+        import standin
+
+        standin._sleep(context.milliseconds)
+        return grad.clone(), None
+
+
+class LateBlock(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.block = Block().double()
+        self.milliseconds = 0
+
+    def forward(self, x):
+        if self.milliseconds:
+            assert x.device == torch.device(DEVICE), x.device
+            x = Late.apply(x, self.milliseconds)
+        return self.block(x)
+
+
+def late_blocks(count, seed=7):
+    torch.manual_seed(seed)
+    return {str(i): LateBlock() for i in range(count)}
+
+
+def moved(modules, milliseconds):
+    """Copies on the device, whose work is late."""
+    copies = []
+    for stage in modules:
+        made = {}
+        for name, module in stage.items():
+            made[name] = LateBlock()
+            made[name].load_state_dict(module.state_dict())
+            made[name].to(DEVICE).milliseconds = milliseconds
+        copies.append(made)
+    return copies
+
+
+def expected_of(model, x, y, rows, orders):
+    """The loss and the gradients of the whole model on the device, whose operators round in their own way."""
+    whole, = moved([model], 0)
+    parts = x.to(DEVICE).split(rows), y.to(DEVICE).split(rows)
+    count = len(parts[0])
+    loss, grads = reference(whole, *parts, [1 / count] * count, orders)
+    return loss, {key: grad.cpu() for key, grad in grads.items()}
+
+
+def plan_of(stages, schedule, micro_batches, devices, **more):
+    return pipeline.Plan.of(stages=stages, tensors=[pipeline.Tensor("x", "float64", (ROWS, WIDTH))],
+                            micro_batches=micro_batches, micro_batch_size=ROWS, schedule=schedule,
+                            devices=devices, **more)
+
+
+def expect(trainer, expected, what, exact=True):
+    for key, grad in grads_of(trainer).items():
+        grad = grad.cpu()
+        same = torch.equal(grad, expected[key]) if exact else torch.allclose(grad, expected[key], atol=1e-12)
+        assert same, (what, key, grad - expected[key])
+
+
+def on_device(rank, size, folder, names, milliseconds, hosts):
+    """|hosts|: ranks whose modules and buffers are in memory of the host."""
+    start(rank, size, folder)
+    given = []
+    tensor = DeviceBuffers.tensor
+
+    def seen(self, each):
+        given.append((each.array is None, tensor(self, each).device))
+        return tensor(self, each)
+
+    DeviceBuffers.tensor = seen
+    for name in names:
+        rank_of, schedule = schedule_of(name, size)
+        micro_batches = 2 * size + 1
+        stages = [pipeline.Stage([each], 2) for each in rank_of]
+        devices = {each: int(each not in hosts) for each in range(size)}
+        plan = plan_of(stages, schedule, micro_batches, devices)
+        items = 2 * len(rank_of)
+        model = late_blocks(items)
+        x, y = rows_of(micro_batches * ROWS)
+        expected_loss, expected = expected_of(model, x, y, ROWS, weight_orders(plan, items))
+        own = own_modules(model, plan, rank)
+        if rank not in hosts:
+            own = moved(own, milliseconds)
+            x, y = x.to(DEVICE), y.to(DEVICE)
+        with pipeline.Pipeline(None, plan, own, loss=loss_of) as trainer:
+            for step in range(2):
+                for each in trainer.parameters():
+                    each.grad = None
+                loss = trainer.step(x, targets=y, number=step)
+                assert abs(loss - expected_loss) < 1e-12, (name, loss, expected_loss)
+                expect(trainer, expected, name, exact=not hosts)
+            assert abs(trainer.evaluate(x, targets=y) - expected_loss) < 1e-12, name
+            outputs = trainer.predict(x)
+            assert all(each.device == x.device for each in outputs)
+    if rank not in hosts:
+        assert given and all(each == (True, torch.device(DEVICE)) for each in given), given
+    stop()
+    return True
+
+
+def degrees(rank, size, folder):
+    """Data parallel stages, whose gradients are added up, between devices and the host."""
+    start(rank, size, folder)
+    stages = [pipeline.Stage([0, 1], 2, data=2), pipeline.Stage([2], 2)]
+    plan = pipeline.Plan.of(stages=stages, tensors=[pipeline.Tensor("x", "float64", (4, WIDTH))],
+                            micro_batches=4, micro_batch_size=4, devices={0: 1, 1: 1, 2: 1})
+    model = late_blocks(4)
+    x, y = rows_of(16)
+    _, expected = expected_of(model, x, y, 4, [range(4)] * 4)
+    mine = torch.cat([part.chunk(2)[rank % 2] for part in x.split(4)]).to(DEVICE)
+    own = moved(own_modules(model, plan, rank), 2)
+    with pipeline.Pipeline(None, plan, own, loss=loss_of) as trainer:
+        trainer.step(mine, targets=y.to(DEVICE))
+        expect(trainer, expected, "data degree", exact=False)
+        norm, wrong = trainer.grad_norm()
+        whole = sum(float(each.pow(2).sum()) for each in expected.values()) ** 0.5
+        assert not wrong and abs(norm - whole) < 1e-6, (norm, whole)
+    stop()
+    return True
+
+
+def other_streams(rank, size, folder):
+    """The pipeline is made in one stream, and steps are called in another one."""
+    standin = start(rank, size, folder)
+    plan = plan_of([pipeline.Stage([0], 1), pipeline.Stage([1], 1)], "1f1b", 4, {0: 1, 1: 1})
+    model = late_blocks(2)
+    x, y = rows_of(4 * ROWS)
+    _, expected = expected_of(model, x, y, ROWS, [range(4)] * 2)
+    own = moved(own_modules(model, plan, rank), 1)
+    first, second = torch.Stream(DEVICE), torch.Stream(DEVICE)
+    with standin.stream(first):
+        trainer = pipeline.Pipeline(None, plan, own, loss=loss_of)
+    late_x, late_y = torch.zeros_like(x, device=DEVICE), torch.zeros_like(y, device=DEVICE)
+    device_x, device_y = x.to(DEVICE), y.to(DEVICE)
+    for each in (first, second):
+        each.synchronize()
+    standin.current_stream().synchronize()
+    with trainer, standin.stream(second):
+        standin._sleep(60)  # the rows are late in the caller's stream
+        late_x.copy_(device_x)
+        late_y.copy_(device_y)
+        trainer.step(late_x, targets=late_y)
+        # In the caller's stream, which follows the step's work.
+        doubled = {key: 2 * grad for key, grad in grads_of(trainer).items()}
+        second.synchronize()
+        for key, each in doubled.items():
+            assert torch.equal(each.cpu(), 2 * expected[key]), key
+    stop()
+    return True
+
+
+def refusals(rank, size, folder):
+    start(rank, size, folder)
+    stages = [pipeline.Stage([0]), pipeline.Stage([1])]
+    model = late_blocks(2)
+    number = hetcomm.torch.device_index(DEVICE, hetcomm.torch.communicator())
+    assert number == 1 and hetcomm.torch.device_index("cpu", hetcomm.torch.communicator()) == 0
+    for devices, places, text in (
+        ({0: 1, 1: 2}, (DEVICE, DEVICE), "gives rank 1 device 2, and its modules are on standin:0, which is"),
+        ({0: 1, 1: 1}, (DEVICE, "cpu"), "gives rank 1 device 1, and its modules are on the CPU"),
+    ):
+        plan = plan_of(stages, "1f1b", 4, devices)
+        own = {str(rank): model[str(rank)].to(places[rank])}
+        try:
+            pipeline.Pipeline(None, plan, own, loss=loss_of)
+            raise AssertionError("it was not refused")
+        except (ValueError, RuntimeError) as error:
+            assert text in str(error), error
+    stop()
+    return True
+
+
+class OnDevice(TestCase):
+    def test_every_kind_of_schedule_works_in_a_late_stream(self):
+        names = ["1f1b", "zb-v", "dualpipe-v", "four-phase"]
+        self.all_equal(run(2, on_device, names, 2, ()), True)
+
+    def test_ranks_of_a_device_and_of_the_host_share_a_pipeline(self):
+        for hosts in ((0,), (1,)):
+            self.all_equal(run(2, on_device, ["1f1b", "zb-h1"], 2, hosts), True)
+
+    def test_gradients_of_data_parallel_stages_are_added_up(self):
+        self.all_equal(run(3, degrees), True)
+
+    @unittest.skipIf("streams" in WITHOUT, "the back-end has one stream")
+    def test_steps_follow_the_stream_of_their_caller_and_are_followed_by_it(self):
+        self.all_equal(run(2, other_streams), True)
+
+    def test_another_device_than_that_of_the_modules_is_refused(self):
+        self.all_equal(run(2, refusals), True)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
