@@ -491,6 +491,52 @@ class Schedule(unittest.TestCase):
             trace.write_text(trace.read_text().replace('"pipeline": 0', '"pipeline": 1'))
             self.assertIn("of no pipeline of the plan", self.refusal(*words))
 
+    def test_plan_is_simulated_with_given_times(self):
+        plans = pathlib.Path(__file__).parent.parent / "unit" / "pipeline" / "plans" / "good"
+        words = ("schedule", str(plans / "two_stages.json"), "--forward", "10ms")
+        near = json.loads(self.answer(*words, "--format", "json"))
+        far = json.loads(self.answer(*words, "--boundary", "0=1ms+30ms", "--format", "json"))
+        self.assertGreater(far["forecast"]["total_ns"], near["forecast"]["total_ns"] + 30_000_000)
+        # As few items in flight as the plan says: more would hide a part of the latency.
+        plan = json.loads((plans / "two_stages.json").read_text())
+        plan["pipelines"][0]["boundaries"][0]["in_flight"] = 1
+        with tempfile.TemporaryDirectory() as folder:
+            narrow = pathlib.Path(folder, "plan.json")
+            narrow.write_text(json.dumps(plan))
+            told = json.loads(self.answer("schedule", str(narrow), *words[2:], "--boundary", "0=1ms+30ms",
+                                          "--format", "json"))
+            plan["pipelines"][0]["boundaries"][0]["in_flight"] = 16
+            narrow.write_text(json.dumps(plan))
+            wide = json.loads(self.answer("schedule", str(narrow), *words[2:], "--boundary", "0=1ms+30ms",
+                                          "--format", "json"))
+            self.assertGreater(told["forecast"]["total_ns"], wide["forecast"]["total_ns"])
+        both = ("schedule", str(plans / "two_pipelines.json"), "--forward", "10ms", "--format", "json")
+        for number in ("0", "1"):
+            self.assertGreater(json.loads(self.answer(*both, "--pipeline", number))["forecast"]["total_ns"], 0)
+        self.assertIn("the plan has 2 pipelines, and none is 2", self.refusal(*both, "--pipeline", "2"))
+
+    def test_plan_with_the_proposed_schedule_is_printed(self):
+        plans = pathlib.Path(__file__).parent.parent / "unit" / "pipeline" / "plans" / "good"
+        plan = json.loads((plans / "two_stages.json").read_text())
+        plan["pipelines"][0]["schedule"] = {"name": "1f1b"}
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder, "plan.json")
+            path.write_text(json.dumps(plan))
+            outline = json.loads(self.answer("schedule", str(path), "--format", "json"))
+            cells = [[(cell, 20 * i, 20 * i + (20 if "B" in cell else 10)) for i, cell in enumerate(actions)]
+                     for actions in outline["pipelines"][0]["actions"]]
+            words = ("schedule", str(path), "--traces", self.write_traces(folder, cells, 0), "--format")
+            proposal = json.loads(self.answer(*words, "json", "--may-split"))["proposal"]
+            better = pathlib.Path(folder, "better.json")
+            better.write_text(self.answer(*words, "plan", "--may-split"))
+            changed = json.loads(better.read_text())["pipelines"][0]
+            self.assertEqual(changed["schedule"], proposal["schedule"])
+            self.assertEqual(changed["boundaries"][0]["in_flight"], proposal["in_flight"][0] + 1)
+            self.assertIn("pipeline plan", self.answer("schedule", str(better)))
+            self.assertIn("needs a pipeline plan and --traces", self.refusal("schedule", str(path), "--format", "plan"))
+            self.assertIn("needs a pipeline plan and --traces", self.refusal(*self.WORDS, "--format", "plan"))
+            self.assertIn("does not go with --traces", self.refusal(*words, "json", "--pipeline", "0"))
+
     def test_unsound_schedules_are_explained(self):
         with tempfile.TemporaryDirectory() as folder:
             csv = pathlib.Path(folder, "schedule.csv")

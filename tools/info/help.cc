@@ -20,8 +20,8 @@ SYNOPSIS
                [--boundary STAGE=TIME[+TIME],...] [--overlap PERCENT] [--epsilon PERCENT]
                [--memory-limit N] [--in-flight N,...] [--order loop|v] [--effort N]
                [--level compute|transfers|waits] [--receives-ahead N] [--send-buffers N]
-               [--traces FILE,... [--may-split]]
-               [--format text|json|svg|csv|trace]
+               [--traces FILE,... [--may-split]] [--pipeline N]
+               [--format text|json|svg|csv|trace|plan]
   hetcomm_info --help | --version
 
 DESCRIPTION
@@ -49,11 +49,12 @@ DESCRIPTION
   virtual-1f1b, h-1f1b, four-phase, zb-h1, zb-h2, looped-bfs, interleaved-1f1b, interleaved-zb, zb-v,
   dualpipe-v, forward-only, or arranged: a search under --memory-limit. A FILE has a '.' or '/' in its
   name: a schedule in PyTorch's CSV form, a question in JSON, or a pipeline plan, which is checked;
-  the last two take no options but --format, and with --traces those of times. With times it says
-  how long an iteration takes, how much of it is idle, and what the longest path waits for. With the
-  traces of a run it measures the times, draws the run below the forecast, and proposes a better
-  schedule: within --memory-limit, else with as many activations as now. Given times are then those
-  that were known; only those that moved by more than 10 % count.
+  the last two take no options but --format, and a plan with --forward or --traces those of times.
+  With times it says how long an iteration takes, how much of it is idle, and what the longest path
+  waits for. With the traces of a run it measures the times, draws the run below the forecast, and
+  proposes a better schedule: within --memory-limit, else with as many activations as now; --format
+  plan prints the plan with it. Given times are then those that were known; only those that moved by
+  more than 10 % count.
 
 OPTIONS
   --variables      Every variable with its default, the value in force and its meaning.
@@ -110,6 +111,7 @@ OPTIONS
                    them, at least one for each rank of the schedule.
   --may-split      schedule: a proposed schedule may split backward steps, although the one that ran
                    does not.
+  --pipeline N     schedule: which one of a plan with several is simulated (0).
   -h, --help       This text.
   --version        The version only.
 

@@ -91,6 +91,7 @@ void add_schedule(CLI::App& command, ScheduleOrder& order) {
   command.add_option("--receives-ahead", order.receives_ahead)->check(CLI::Range(0u, kMost));
   command.add_option("--traces", order.traces)->delimiter(',');
   command.add_flag("--may-split", order.may_split);
+  command.add_option("--pipeline", order.pipeline)->check(CLI::Range(0u, kMost));
 }
 
 // Parses the command line. If it is wrong, prints an error and returns the exit status.

@@ -112,9 +112,11 @@ void refuse_options(const ScheduleOrder& order, bool is_question) {
                         order.receives_ahead || order.send_buffers || !order.in_flight.empty();
   if (is_named || (is_question && has_more)) {
     throw std::runtime_error(
-        is_question ? "a file with a question or a plan takes no options but --format and --traces"
-                    : "--ranks, --micro-batches, --chunks, --warmups, --epsilon, --order and "
-                      "--effort do not go with a file");
+        is_question
+            ? "a file with a question, or a plan without --forward or --traces, takes no options "
+              "but --format and --traces"
+            : "--ranks, --micro-batches, --chunks, --warmups, --epsilon, --order and "
+              "--effort do not go with a file");
   }
 }
 
@@ -156,22 +158,62 @@ Json parse_file(const std::string& path) {
   return json;
 }
 
-// Returns the question about the pipeline of |plan| that the first of |traces| is of.
-Json question_of_run(const std::string& plan, const Json& traces) {
+// Returns the number of the pipeline that is asked about: the one of |traces|, else the option's.
+size_t pipeline_number(const ScheduleOrder& order, const Json& traces, size_t count) {
+  if (traces.empty()) {
+    const size_t number = order.pipeline.value_or(0);
+    if (number < count) return number;
+    throw std::runtime_error(
+        fmt::format("the plan has {} pipelines, and none is {}", count, number));
+  }
+  if (order.pipeline)
+    throw std::runtime_error("--pipeline does not go with --traces, which tell it");
+  const Json number = traces.front().value("pipeline", Json());
+  if (number.is_number_unsigned() && number < count) return number.get<size_t>();
+  throw std::runtime_error("the traces are of no pipeline of the plan");
+}
+
+// Returns the question about a pipeline of |plan|, which is a plan's text.
+Json question_of_plan(const std::string& plan, const ScheduleOrder& order, const Json& traces) {
   const Json outline =
       Json::parse(tools::plan_answer(hetcomm_draft_pipeline, plan, HETCOMM_PLAN_JSON));
-  const Json number = traces.front().value("pipeline", Json());
-  if (!number.is_number_unsigned() || number >= outline["pipelines"].size()) {
-    throw std::runtime_error("the traces are of no pipeline of the plan");
-  }
-  const Json& pipeline = outline["pipelines"][number.get<size_t>()];
+  const size_t number = pipeline_number(order, traces, outline["pipelines"].size());
+  const Json& pipeline = outline["pipelines"][number];
   Json question =
       question_about({{"actions", pipeline["actions"]}, {"rank_of", pipeline["group_of_stage"]}});
+  if (traces.empty()) {
+    question["in_flight"] = pipeline["in_flight"];
+    return question;
+  }
   // The outline has checked the plan.
-  for (const Json& stage : Json::parse(plan)["pipelines"][number.get<size_t>()]["stages"]) {
+  for (const Json& stage : Json::parse(plan)["pipelines"][number]["stages"]) {
     question["stage_limits"].push_back(stage.value("live_limit", 0));
   }
   return question;
+}
+
+// Returns the plan of |order| with the schedule that is better for its traces.
+std::string proposed_plan(const ScheduleOrder& order, const Json& question) {
+  const std::string plan = order.traces.empty() ? "" : read_file(order.what);
+  if (!is_plan(plan)) throw std::runtime_error("--format plan needs a pipeline plan and --traces");
+  const size_t number = question["traces"].front()["pipeline"].get<size_t>();
+  const Json answer = Json::parse(
+      tools::plan_answer(hetcomm_draft_schedule, question.dump(), HETCOMM_PLAN_JSON, kFirstSize));
+  const Json& proposal = answer["proposal"];
+  if (proposal.is_null()) {
+    throw std::runtime_error(
+        "no schedule is better for the times of the run: the plan stays as it is");
+  }
+  Json changed = Json::parse(plan);
+  Json& pipeline = changed["pipelines"][number];
+  pipeline["schedule"] = proposal["schedule"];
+  for (Json& boundary : pipeline["boundaries"]) {
+    const auto from = boundary["from"].get<size_t>();
+    if (boundary["to"] != from + 1) continue;
+    // One more than no step waits for in the simulation, which has no jitter.
+    boundary["in_flight"] = proposal["in_flight"][from].get<uint32_t>() + 1;
+  }
+  return changed.dump(1) + "\n";
 }
 
 // Adds the traces of a run to |question|.
@@ -190,14 +232,14 @@ Json question_of(const ScheduleOrder& order) {
     question = named_question(order);
   } else {
     const std::string text = read_file(order.what);
-    const bool is_run = !traces.empty() && is_plan(text);
-    const bool is_question = !order.what.ends_with(".csv") && !is_run;
+    const bool asks_plan = is_plan(text) && (!traces.empty() || !order.forward.empty());
+    const bool is_question = !order.what.ends_with(".csv") && !asks_plan;
     refuse_options(order, is_question);
     if (is_question && traces.empty()) return Json(text);
     if (is_question) {
       return with_traces(parse_file(order.what), std::move(traces), order.may_split);
     }
-    question = is_run ? question_of_run(text, traces) : question_about({{"csv", text}});
+    question = asks_plan ? question_of_plan(text, order, traces) : question_about({{"csv", text}});
   }
   if (!order.forward.empty()) {
     question["times"] = {{"stages", stages_of(order)},
@@ -232,13 +274,17 @@ const std::map<std::string, int32_t>& forms() {
 }  // namespace
 
 const std::vector<std::string>& schedule_formats() {
-  static const std::vector<std::string> names = {"text", "json", "svg", "csv", "trace"};
+  static const std::vector<std::string> names = {"text", "json", "svg", "csv", "trace", "plan"};
   return names;
 }
 
 int print_schedule(const ScheduleOrder& order, const std::string& format) {
   try {
     const Json question = question_of(order);
+    if (format == "plan") {
+      std::fputs(proposed_plan(order, question).c_str(), stdout);
+      return kSuccess;
+    }
     // A file with a question is passed on as it is, so that faults are told by its own lines.
     const std::string text = question.is_string() ? question.get<std::string>() : question.dump();
     auto* const draft =

@@ -27,9 +27,10 @@ struct ScheduleOrder {
   std::string level = "compute";
   std::optional<uint32_t> receives_ahead;
   std::optional<uint32_t> send_buffers;
-  std::vector<uint32_t> in_flight;  // one for all boundaries, or one for each
-  std::vector<std::string> traces;  // files with the traces of a run, one for each rank
-  bool may_split = false;           // a better schedule may split backward steps
+  std::vector<uint32_t> in_flight;   // one for all boundaries, or one for each
+  std::vector<std::string> traces;   // files with the traces of a run, one for each rank
+  bool may_split = false;            // a better schedule may split backward steps
+  std::optional<uint32_t> pipeline;  // of a plan with several; with traces they tell it
 };
 
 // The formats in which the command answers.
