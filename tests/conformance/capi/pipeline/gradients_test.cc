@@ -5,7 +5,8 @@
 //   * small gradients that are packed, and large ones in their place; memory of devices
 //   * evaluations add nothing; a new list replaces the old one, and an empty one ends the sums
 //   * what ranks say differently or leave out is refused on all ranks, and changes nothing
-//   * a rank that fails while others add ends the run on all ranks
+//   * a rank that fails, cancels, comes too late or dies while others add ends the run on all ranks
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -424,8 +425,8 @@ TEST_P(PipelineGradients, WrongListsAreRefusedOnAllRanks) {
   });
 }
 
-// Rank 2 fails when the others have started their sums, or wait for it.
-TEST_P(PipelineGradients, RankThatFailsEndsTheSumsOfTheOthers) {
+// Three pipelines of one stage, one on each rank.
+PipelinePlan plan_of_three() {
   PipelinePlan plan = plan_of(on_ranks({0}), "1f1b", 3);
   for (const uint32_t rank : {1u, 2u}) {
     const PipelinePlan more = plan_of(on_ranks({rank}), "1f1b", 3);
@@ -433,21 +434,88 @@ TEST_P(PipelineGradients, RankThatFailsEndsTheSumsOfTheOthers) {
     plan.training.global_batch += more.training.global_batch;
   }
   plan.ranks.resize(3, plan.ranks.front());
-  run(3, [&](Member& me) {
-    Gradients gradients(plan, static_cast<uint32_t>(me.rank()), wishes_of(1));
-    Trained own(me, plan);
-    ASSERT_EQ(give(own.handle, gradients.list()).status, HETCOMM_OK);
-    ASSERT_EQ(own.run(0).status, HETCOMM_OK);
-    // A rank that fails early in the next run may end the last moment of this one.
-    EXPECT_TRUE(me.meet());
-    if (me.rank() == 2) {
-      own.model.before = [](const hetcomm_pipeline_action_t& action) {
-        return action.micro_batch == 2 ? HETCOMM_DEVICE_LOST : HETCOMM_OK;
-      };
-    }
-    const Ran ran = own.run(1);
-    EXPECT_EQ(ran.status, me.rank() == 2 ? HETCOMM_DEVICE_LOST : HETCOMM_ABORTED) << ran.text;
-    EXPECT_TRUE(has(ran.text, "micro-batch 2 in stage 0")) << ran.text;
+  return plan;
+}
+
+// A run whose sums end well, and then one in which rank 2 does |act| before its last step, when the
+// others have started their sums, or wait for it. Calls check(rank, run) with the second one.
+void end_sums(Member& me, uint64_t timeout_ns, const std::function<hetcomm_status_t(Trained&)>& act,
+              const std::function<void(int rank, const Ran& ran)>& check) {
+  const PipelinePlan plan = plan_of_three();
+  Gradients gradients(plan, static_cast<uint32_t>(me.rank()), wishes_of(1));
+  Trained own(me, plan);
+  ASSERT_EQ(give(own.handle, gradients.list()).status, HETCOMM_OK);
+  ASSERT_EQ(own.run(0).status, HETCOMM_OK);
+  // A rank that fails early in the next run may end the last moment of this one.
+  EXPECT_TRUE(me.meet());
+  if (me.rank() == 2) {
+    own.model.before = [&](const hetcomm_pipeline_action_t& action) {
+      return action.micro_batch == 2 && action.kind == HETCOMM_PIPELINE_BACKWARD ? act(own)
+                                                                                 : HETCOMM_OK;
+    };
+  }
+  check(me.rank(), own.run(options_of(1, me.rank() == 2 ? 0 : timeout_ns)));
+}
+
+TEST_P(PipelineGradients, RankThatFailsEndsTheSumsOfTheOthers) {
+  run(3, [](Member& me) {
+    end_sums(
+        me, 0, [](Trained&) { return HETCOMM_DEVICE_LOST; },
+        [](int rank, const Ran& ran) {
+          EXPECT_EQ(ran.status, rank == 2 ? HETCOMM_DEVICE_LOST : HETCOMM_ABORTED) << ran.text;
+          EXPECT_TRUE(has(ran.text, "micro-batch 2 in stage 0")) << ran.text;
+        });
+  });
+}
+
+TEST_P(PipelineGradients, CancelEndsTheSumsOfTheOthers) {
+  run(3, [](Member& me) {
+    end_sums(
+        me, 0, [](Trained& own) { return hetcomm_pipeline_cancel(own.handle, "seen enough"); },
+        [](int, const Ran& ran) {
+          EXPECT_NE(ran.status, HETCOMM_OK);
+          EXPECT_TRUE(has(ran.text, "seen enough")) << ran.text;
+        });
+  });
+}
+
+// Rank 2 goes on when the others have given up.
+TEST_P(PipelineGradients, TimeLimitEndsTheSumsThatWaitForARank) {
+  run(3, [](Member& me) {
+    end_sums(
+        me, 100 * kMs,
+        [&](Trained&) {
+          EXPECT_TRUE(me.meet());
+          return HETCOMM_OK;
+        },
+        [&](int rank, const Ran& ran) {
+          if (rank != 2) {
+            EXPECT_TRUE(me.meet());
+          }
+          EXPECT_NE(ran.status, HETCOMM_OK);
+          EXPECT_TRUE(has(ran.text, "TIMED_OUT") || ran.status == HETCOMM_TIMED_OUT) << ran.text;
+        });
+  });
+}
+
+class PipelineGradientLosses : public CapiTest {};
+INSTANTIATE_TEST_SUITE_P(All, PipelineGradientLosses, ::testing::ValuesIn(process_cases()),
+                         capi_case_name);
+
+TEST_P(PipelineGradientLosses, LostRankEndsTheSumsOfTheOthers) {
+  HETCOMM_NEEDS_RANKS();
+  run(3, [](Member& me) {
+    end_sums(
+        me, 0,
+        [&](Trained&) {
+          me.die();
+          return HETCOMM_OK;
+        },
+        [](int, const Ran& ran) {
+          EXPECT_TRUE(ran.status == HETCOMM_PEER_LOST || ran.status == HETCOMM_ABORTED) << ran.text;
+          EXPECT_TRUE(has(ran.text, "rank 2")) << ran.text;
+        });
+    me.expect_ruin();
   });
 }
 
