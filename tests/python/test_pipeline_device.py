@@ -176,6 +176,28 @@ def degrees(rank, size, folder):
     return True
 
 
+def ended_early(rank, size, folder):
+    """Buffers are freed only when the work that reads them has ended, which outlasts the step."""
+    start(rank, size, folder)
+    plan = plan_of([pipeline.Stage([0], 1), pipeline.Stage([1], 1)], "1f1b", 4, {0: 1, 1: 1})
+    model = late_blocks(2)
+    x, y = rows_of(4 * ROWS)
+    _, expected = expected_of(model, x, y, ROWS, [range(4)] * 2)
+    for ends in (lambda each: each.close(), lambda each: each.set_schedule("gpipe")):
+        own = moved(own_modules(model, plan, rank), 10)
+        trainer = pipeline.Pipeline(None, plan, own, loss=loss_of)
+        trainer.step(x.to(DEVICE), targets=y.to(DEVICE))
+        ends(trainer)
+        # What is allocated next may be what was freed.
+        more = [torch.full((ROWS, WIDTH), 7.0, dtype=torch.float64, device=DEVICE) for _ in range(64)]
+        expect(trainer, expected, "ended early")
+        del more
+        dist.barrier()
+        trainer.close()
+    stop()
+    return True
+
+
 def other_streams(rank, size, folder):
     """The pipeline is made in one stream, and steps are called in another one."""
     standin = start(rank, size, folder)
@@ -238,6 +260,9 @@ class OnDevice(TestCase):
 
     def test_gradients_of_data_parallel_stages_are_added_up(self):
         self.all_equal(run(3, degrees), True)
+
+    def test_buffers_outlast_the_work_that_reads_them(self):
+        self.all_equal(run(2, ended_early), True)
 
     @unittest.skipIf("streams" in WITHOUT, "the back-end has one stream")
     def test_steps_follow_the_stream_of_their_caller_and_are_followed_by_it(self):

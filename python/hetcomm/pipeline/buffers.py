@@ -29,6 +29,9 @@ class HostBuffers:
     def end_step(self) -> None:
         """A step has enqueued its work."""
 
+    def wait(self) -> None:
+        """Waits for the work of all steps, before buffers are freed."""
+
 
 class DeviceBuffers(HostBuffers):
     """Buffers in memory of a torch device. Steps work in the stream that is current there now."""
@@ -64,6 +67,9 @@ class DeviceBuffers(HostBuffers):
     def end_step(self) -> None:
         if not self.stream:
             self._context.stream(self._like)  # waits
+
+    def wait(self) -> None:
+        self._stream.synchronize()
 
     # Has |later| wait for the work in |earlier|.
     def _order(self, earlier: Any, later: Any) -> None:

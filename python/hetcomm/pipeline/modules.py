@@ -106,8 +106,9 @@ class Pipeline:
         self._agree(communicator, lambda: self._prepare(modules, communicator))
         self._own = communicator.split(0, self._rank)
         own = [_callbacks(weakref.ref(self), each) for each in self._chunks]
+        at = self._buffers
         self._core = Runner(
-            self._own, plan, own, wrap=self._buffers.tensor, timeout=timeout, stream=self._buffers.stream
+            self._own, plan, own, wrap=at.tensor, timeout=timeout, stream=at.stream, wait=at.wait
         )
         opened(communicator, self)
         self._added: list[HeldParameter] = []

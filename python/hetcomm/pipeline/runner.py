@@ -42,7 +42,8 @@ class Runner(_core.Pipeline):
     DLPack and Python's buffer protocol. After :meth:`set_schedule` and :meth:`close` no array may
     be used. An exception of a callback is raised by :meth:`run`, and ends it on all ranks.
     ``stream`` is the library's handle of a stream of this rank's device in the plan. Callbacks may
-    then return before their work in it has ended, but for "reduce_grad". 0: there is none.
+    then return before their work in it has ended, but for "reduce_grad". 0: there is none. ``wait()``
+    waits for that work: it is called before buffers are freed.
     """
 
     def __init__(
@@ -54,13 +55,27 @@ class Runner(_core.Pipeline):
         wrap: Callable[[_core.PipelineTensor], Any] | None = None,
         timeout: float | None = None,
         stream: int = 0,
+        wait: Callable[[], None] | None = None,
     ) -> None:
         own = [dict(each) for each in chunks]
         wrong = sorted({kind for each in own for kind in each} - _KINDS)
         failure = ValueError(f"there is no kind of step {wrong[0]!r}") if wrong else None
         _agree(communicator, failure, timeout)
+        self._wait = wait
         super().__init__(communicator, plan.json, own, wrap or _array_of, timeout, stream)
         opened(communicator, self)
+
+    def set_schedule(self, plan: str, timeout: float | None = None) -> None:
+        """Replaces the plan between two runs, on all ranks."""
+        if self._wait is not None:
+            self._wait()
+        super().set_schedule(plan, timeout)
+
+    def close(self) -> None:
+        """Closes the pipeline. Later runs of the other ranks fail."""
+        if self._wait is not None:
+            self._wait()
+        super().close()
 
     def set_gradients(self, gradients: Sequence[Gradient], timeout: float | None = None) -> None:
         """Names the gradients that runs add up from now on, instead of those named before. All ranks

@@ -28,7 +28,7 @@ TEST(Fields, AFaultNamesThePathAndTheValue) {
     Status failure;
     Fields fields(json, "plan", failure);
     read(fields);
-    return failure.message();
+    return std::string(failure.text());
   };
   EXPECT_EQ(fault([](Fields& f) { f.number("ranks", 9); }),
             "plan.ranks is no whole number up to 9: -1");
