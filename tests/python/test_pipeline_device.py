@@ -176,22 +176,38 @@ def degrees(rank, size, folder):
     return True
 
 
+class Shift(nn.Module):
+    """A stage none of whose operators blocks on the stand-in."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(ROWS, WIDTH, dtype=torch.float64))
+        self.milliseconds = 0
+
+    def forward(self, x):
+        return x + Late.apply(self.weight, self.milliseconds)
+
+
 def ended_early(rank, size, folder):
     """Buffers are freed only when the work that reads them has ended, which outlasts the step."""
     start(rank, size, folder)
-    plan = plan_of([pipeline.Stage([0], 1), pipeline.Stage([1], 1)], "1f1b", 4, {0: 1, 1: 1})
-    model = late_blocks(2)
-    x, y = rows_of(4 * ROWS)
-    _, expected = expected_of(model, x, y, ROWS, [range(4)] * 2)
-    for ends in (lambda each: each.close(), lambda each: each.set_schedule("gpipe")):
-        own = moved(own_modules(model, plan, rank), 10)
-        trainer = pipeline.Pipeline(None, plan, own, loss=loss_of)
-        trainer.step(x.to(DEVICE), targets=y.to(DEVICE))
+    plan = plan_of([pipeline.Stage([0], 1), pipeline.Stage([1], 1)], "gpipe", 2, {0: 1, 1: 1})
+    torch.manual_seed(3)
+    model = {"0": Shift(), "1": LateBlock()}
+    for module in model.values():
+        module.to(DEVICE)
+    x, y = (each.to(DEVICE) for each in rows_of(2 * ROWS))
+    _, expected = reference(model, x.split(ROWS), y.split(ROWS), [1 / 2] * 2, [range(2)] * 2)
+    expected = {key: grad.cpu() for key, grad in expected.items()}
+    # The first stage reads its second gradient behind what it does with the first one.
+    model["0"].milliseconds = 100
+    for ends in (lambda each: each.close(), lambda each: each.set_schedule("1f1b")):
+        for module in model.values():
+            module.zero_grad()
+        trainer = pipeline.Pipeline(None, plan, own_modules(model, plan, rank), loss=loss_of)
+        trainer.step(x, targets=y)
         ends(trainer)
-        # What is allocated next may be what was freed.
-        more = [torch.full((ROWS, WIDTH), 7.0, dtype=torch.float64, device=DEVICE) for _ in range(64)]
         expect(trainer, expected, "ended early")
-        del more
         dist.barrier()
         trainer.close()
     stop()
