@@ -252,12 +252,13 @@ def refusals(rank, size, folder):
     assert number == 1 and hetcomm.torch.device_index("cpu", hetcomm.torch.communicator()) == 0
     for devices, places, text in (
         ({0: 1, 1: 2}, (DEVICE, DEVICE), "gives rank 1 device 2, and its modules are on standin:0, which is"),
-        ({0: 1, 1: 1}, (DEVICE, "cpu"), "gives rank 1 device 1, and its modules are on the CPU"),
+        ({0: 1, 1: 1}, (DEVICE, "cpu"), "a device whose memory the CPU may not touch"),
     ):
         plan = plan_of(stages, "1f1b", 4, devices)
         own = {str(rank): model[str(rank)].to(places[rank])}
         try:
-            pipeline.Pipeline(None, plan, own, loss=loss_of)
+            x, y = rows_of(4 * ROWS)
+            pipeline.Pipeline(None, plan, own, loss=loss_of).step(x.to(places[0]), targets=y)
             raise AssertionError("it was not refused")
         except (ValueError, RuntimeError) as error:
             assert text in str(error), error

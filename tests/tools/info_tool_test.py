@@ -510,6 +510,22 @@ class Schedule(unittest.TestCase):
             wide = json.loads(self.answer("schedule", str(narrow), *words[2:], "--boundary", "0=1ms+30ms",
                                           "--format", "json"))
             self.assertGreater(told["forecast"]["total_ns"], wide["forecast"]["total_ns"])
+        self.assertIn("--pipeline needs a pipeline plan",
+                      self.refusal("schedule", str(plans / "two_stages.json"), "--pipeline", "0"))
+        # Limits are those of their boundaries, in whatever order the plan has them.
+        times = ("--forward", "10ms", "--boundary", "0=1ms+30ms", "--boundary", "1=0ms+1ms", "--format", "json")
+        plan = json.loads((plans / "hidden_transfers.json").read_text())
+        for boundary, limit in zip(plan["pipelines"][0]["boundaries"], (1, 16)):
+            boundary["in_flight"] = limit
+        totals = []
+        for _ in range(2):
+            with tempfile.TemporaryDirectory() as folder:
+                path = pathlib.Path(folder, "plan.json")
+                path.write_text(json.dumps(plan))
+                totals.append(json.loads(self.answer("schedule", str(path), *times))["forecast"]["total_ns"])
+            plan["pipelines"][0]["boundaries"].reverse()
+        self.assertEqual(totals[0], totals[1])
+        self.answer("schedule", str(plans / "skipped_stage.json"), *times)
         both = ("schedule", str(plans / "two_pipelines.json"), "--forward", "10ms", "--format", "json")
         for number in ("0", "1"):
             self.assertGreater(json.loads(self.answer(*both, "--pipeline", number))["forecast"]["total_ns"], 0)

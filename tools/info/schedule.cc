@@ -23,6 +23,9 @@ namespace {
 
 using Json = nlohmann::json;
 
+// Items in flight where a plan has no boundary: so many that no step waits for room.
+constexpr uint64_t kAnyNumber = 1 << 20;
+
 // Large enough for most answers, so that nothing is searched for twice.
 constexpr size_t kFirstSize = size_t{8} << 20;
 
@@ -181,12 +184,20 @@ Json question_of_plan(const std::string& plan, const ScheduleOrder& order, const
   const Json& pipeline = outline["pipelines"][number];
   Json question =
       question_about({{"actions", pipeline["actions"]}, {"rank_of", pipeline["group_of_stage"]}});
+  // The outline has checked the plan.
+  const Json planned = Json::parse(plan)["pipelines"][number];
   if (traces.empty()) {
-    question["in_flight"] = pipeline["in_flight"];
+    // The outline's are in the order of the plan's boundaries, the question's in that of stages.
+    std::vector<uint64_t> in_flight(planned["stages"].size() - 1, kAnyNumber);
+    for (size_t i = 0; i < planned["boundaries"].size(); ++i) {
+      const auto from = planned["boundaries"][i]["from"].get<size_t>();
+      if (planned["boundaries"][i]["to"] != from + 1) continue;
+      in_flight[from] = std::min(in_flight[from], pipeline["in_flight"][i].get<uint64_t>());
+    }
+    if (!in_flight.empty()) question["in_flight"] = in_flight;
     return question;
   }
-  // The outline has checked the plan.
-  for (const Json& stage : Json::parse(plan)["pipelines"][number]["stages"]) {
+  for (const Json& stage : planned["stages"]) {
     question["stage_limits"].push_back(stage.value("live_limit", 0));
   }
   return question;
@@ -286,11 +297,15 @@ int print_schedule(const ScheduleOrder& order, const std::string& format) {
       return kSuccess;
     }
     // A file with a question is passed on as it is, so that faults are told by its own lines.
+    if (order.pipeline && (order.forward.empty() || !is_plan(read_file(order.what)))) {
+      throw std::runtime_error("--pipeline needs a pipeline plan and --forward");
+    }
     const std::string text = question.is_string() ? question.get<std::string>() : question.dump();
     auto* const draft =
         question.is_string() && is_plan(text) ? hetcomm_draft_pipeline : hetcomm_draft_schedule;
     if (draft == hetcomm_draft_pipeline && (format == "csv" || format == "trace")) {
-      throw std::runtime_error("a plan is told as text, json or svg; csv and trace need --traces");
+      throw std::runtime_error(
+          "a plan is told as text, json or svg; csv and trace need --forward or --traces");
     }
     std::fputs(tools::plan_answer(draft, text, forms().at(format), kFirstSize).c_str(), stdout);
     return kSuccess;

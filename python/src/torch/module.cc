@@ -82,21 +82,26 @@ PYBIND11_MODULE(HETCOMM_TORCH_MODULE, module) {
              return std::make_unique<NamedTensor>(self, tensor);
            })
       // |like| is any tensor on the device.
-      .def("index",
-           [](SharedContext& self, const at::Tensor& like) { return self.index(like.device()); })
-      .def("bytes",
-           [](SharedContext& self, const at::Tensor& like, uintptr_t memory) {
-             return self.bytes(like.device(), reinterpret_cast<const hetcomm_memory_t*>(memory));
-           })
+      .def(
+          "index",
+          [](SharedContext& self, const at::Tensor& like) { return self.index(like.device()); },
+          py::call_guard<py::gil_scoped_release>())
+      .def(
+          "bytes",
+          [](SharedContext& self, const at::Tensor& like, uintptr_t memory) {
+            return self.bytes(like.device(), reinterpret_cast<const hetcomm_memory_t*>(memory));
+          },
+          py::call_guard<py::gil_scoped_release>())
       .def(
           "stream",
           [](SharedContext& self, const at::Tensor& like) {
             return reinterpret_cast<uintptr_t>(
                 self.stream(hetcomm::torch_backend::current_stream(like.device())));
           },
-          "The library's handle for the current stream of the device. 0: the device has no streams "
-          "that "
-          "the library can wait for, and the work in it has ended.");
+          py::call_guard<py::gil_scoped_release>(),
+          "The library's handle for the current stream of the device. 0: the library cannot wait "
+          "for "
+          "its streams, and the work in this one has ended.");
 
   py::class_<ProcessGroup, Ref<ProcessGroup>, c10d::Backend> process_group(
       module, "ProcessGroupHetcomm", "The hetcomm backend of one process group.");

@@ -482,14 +482,17 @@ TEST_P(PipelineGradients, CancelEndsTheSumsOfTheOthers) {
 // Rank 2 goes on when the others have given up.
 TEST_P(PipelineGradients, TimeLimitEndsTheSumsThatWaitForARank) {
   run(3, [](Member& me) {
+    bool has_met = false;
     end_sums(
         me, 100 * kMs,
         [&](Trained&) {
+          has_met = true;
           EXPECT_TRUE(me.meet());
           return HETCOMM_OK;
         },
         [&](int rank, const Ran& ran) {
-          if (rank != 2) {
+          // On a busy machine the run may end before rank 2 comes to its last step.
+          if (rank != 2 || !has_met) {
             EXPECT_TRUE(me.meet());
           }
           EXPECT_NE(ran.status, HETCOMM_OK);
