@@ -102,7 +102,7 @@ def _collect(ranks, deadline, may_die):
     """The results; or an error with what each rank that failed says, the first to fail first."""
     results, failures = [], []
     for rank, (process, pipe) in enumerate(ranks):
-        # What the others say of a failure is worth a short wait.
+        # After a failure the others get a short time to tell theirs.
         limit = min(deadline, time.monotonic() + 5) if failures else deadline
         if not pipe.poll(max(limit - time.monotonic(), 0)):
             failures.append((math.inf, f"rank {rank} did not come to an end"))

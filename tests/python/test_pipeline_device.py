@@ -20,7 +20,8 @@ from hetcomm import pipeline
 from hetcomm.pipeline.buffers import DeviceBuffers
 from ranks import TestCase, init, run
 from test_pipeline import (
-    ROWS, WIDTH, Block, grads_of, loss_of, own_modules, reference, rows_of, schedule_of, weight_orders,
+    ROWS, WIDTH, Block, grads_of, loss_of, own_modules, reference, rows_of, schedule_of, stop, tensor,
+    weight_orders,
 )
 
 DEVICE = "standin:0"
@@ -35,11 +36,6 @@ def start(rank, size, folder):
     standin._set_lenient(False)
     init(rank, size, folder)
     return standin
-
-
-def stop():
-    dist.barrier()
-    dist.destroy_process_group()
 
 
 class Late(torch.autograd.Function):
@@ -102,8 +98,7 @@ def expected_of(model, x, y, rows, orders):
 
 
 def plan_of(stages, schedule, micro_batches, devices, **more):
-    return pipeline.Plan.of(stages=stages, tensors=[pipeline.Tensor("x", "float64", (ROWS, WIDTH))],
-                            micro_batches=micro_batches, micro_batch_size=ROWS, schedule=schedule,
+    return pipeline.Plan.of(stages=stages, tensors=[tensor()], micro_batches=micro_batches, micro_batch_size=ROWS, schedule=schedule,
                             devices=devices, **more)
 
 
@@ -118,11 +113,12 @@ def on_device(rank, size, folder, names, milliseconds, hosts):
     """|hosts|: ranks whose modules and buffers are in memory of the host."""
     start(rank, size, folder)
     given = []
-    tensor = DeviceBuffers.tensor
+    make = DeviceBuffers.tensor
 
     def seen(self, each):
-        given.append((each.array is None, tensor(self, each).device))
-        return tensor(self, each)
+        made = make(self, each)
+        given.append((each.array is None, made.device))
+        return made
 
     DeviceBuffers.tensor = seen
     for name in names:

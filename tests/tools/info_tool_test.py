@@ -491,41 +491,38 @@ class Schedule(unittest.TestCase):
             trace.write_text(trace.read_text().replace('"pipeline": 0', '"pipeline": 1'))
             self.assertIn("of no pipeline of the plan", self.refusal(*words))
 
+    def forecast_ns(self, plan, *words):
+        """Returns how long |plan|, a document, takes by the times in |words|."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder, "plan.json")
+            path.write_text(json.dumps(plan))
+            told = json.loads(self.answer("schedule", str(path), *words, "--format", "json"))
+            return told["forecast"]["total_ns"]
+
     def test_plan_is_simulated_with_given_times(self):
         plans = pathlib.Path(__file__).parent.parent / "unit" / "pipeline" / "plans" / "good"
-        words = ("schedule", str(plans / "two_stages.json"), "--forward", "10ms")
-        near = json.loads(self.answer(*words, "--format", "json"))
-        far = json.loads(self.answer(*words, "--boundary", "0=1ms+30ms", "--format", "json"))
-        self.assertGreater(far["forecast"]["total_ns"], near["forecast"]["total_ns"] + 30_000_000)
-        # As few items in flight as the plan says: more would hide a part of the latency.
         plan = json.loads((plans / "two_stages.json").read_text())
-        plan["pipelines"][0]["boundaries"][0]["in_flight"] = 1
-        with tempfile.TemporaryDirectory() as folder:
-            narrow = pathlib.Path(folder, "plan.json")
-            narrow.write_text(json.dumps(plan))
-            told = json.loads(self.answer("schedule", str(narrow), *words[2:], "--boundary", "0=1ms+30ms",
-                                          "--format", "json"))
-            plan["pipelines"][0]["boundaries"][0]["in_flight"] = 16
-            narrow.write_text(json.dumps(plan))
-            wide = json.loads(self.answer("schedule", str(narrow), *words[2:], "--boundary", "0=1ms+30ms",
-                                          "--format", "json"))
-            self.assertGreater(told["forecast"]["total_ns"], wide["forecast"]["total_ns"])
+        near, far = ("--forward", "10ms"), ("--forward", "10ms", "--boundary", "0=1ms+30ms")
+        self.assertGreater(self.forecast_ns(plan, *far), self.forecast_ns(plan, *near) + 30_000_000)
+        # As few items in flight as the plan says: more would hide a part of the latency.
+        totals = []
+        for limit in (1, 16):
+            plan["pipelines"][0]["boundaries"][0]["in_flight"] = limit
+            totals.append(self.forecast_ns(plan, *far))
+        self.assertGreater(totals[0], totals[1])
         self.assertIn("--pipeline needs a pipeline plan",
                       self.refusal("schedule", str(plans / "two_stages.json"), "--pipeline", "0"))
+        self.assertIn("--pipeline needs a pipeline plan", self.refusal(*self.WORDS, "--pipeline", "0"))
         # Limits are those of their boundaries, in whatever order the plan has them.
-        times = ("--forward", "10ms", "--boundary", "0=1ms+30ms", "--boundary", "1=0ms+1ms", "--format", "json")
+        times = (*far, "--boundary", "1=0ms+1ms")
         plan = json.loads((plans / "hidden_transfers.json").read_text())
-        for boundary, limit in zip(plan["pipelines"][0]["boundaries"], (1, 16)):
+        boundaries = plan["pipelines"][0]["boundaries"]
+        for boundary, limit in zip(boundaries, (1, 16)):
             boundary["in_flight"] = limit
-        totals = []
-        for _ in range(2):
-            with tempfile.TemporaryDirectory() as folder:
-                path = pathlib.Path(folder, "plan.json")
-                path.write_text(json.dumps(plan))
-                totals.append(json.loads(self.answer("schedule", str(path), *times))["forecast"]["total_ns"])
-            plan["pipelines"][0]["boundaries"].reverse()
-        self.assertEqual(totals[0], totals[1])
-        self.answer("schedule", str(plans / "skipped_stage.json"), *times)
+        total = self.forecast_ns(plan, *times)
+        boundaries.reverse()
+        self.assertEqual(self.forecast_ns(plan, *times), total)
+        self.answer("schedule", str(plans / "skipped_stage.json"), *times, "--format", "json")
         both = ("schedule", str(plans / "two_pipelines.json"), "--forward", "10ms", "--format", "json")
         for number in ("0", "1"):
             self.assertGreater(json.loads(self.answer(*both, "--pipeline", number))["forecast"]["total_ns"], 0)

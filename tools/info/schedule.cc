@@ -149,6 +149,11 @@ Json named_question(const ScheduleOrder& order) {
   return question_about(std::move(schedule));
 }
 
+// Returns whether |order| names a file, and no schedule.
+bool names_file(const ScheduleOrder& order) {
+  return order.what.find_first_of("./") != std::string::npos;
+}
+
 // Returns whether |text| is a pipeline plan. A plan with faults is one if its format says so.
 bool is_plan(const std::string& text) {
   const Json json = Json::parse(text, nullptr, false);
@@ -205,7 +210,8 @@ Json question_of_plan(const std::string& plan, const ScheduleOrder& order, const
 
 // Returns the plan of |order| with the schedule that is better for its traces.
 std::string proposed_plan(const ScheduleOrder& order, const Json& question) {
-  const std::string plan = order.traces.empty() ? "" : read_file(order.what);
+  const bool is_run = names_file(order) && !order.traces.empty();
+  const std::string plan = is_run ? read_file(order.what) : "";
   if (!is_plan(plan)) throw std::runtime_error("--format plan needs a pipeline plan and --traces");
   const size_t number = question["traces"].front()["pipeline"].get<size_t>();
   const Json answer = Json::parse(
@@ -239,11 +245,14 @@ Json question_of(const ScheduleOrder& order) {
   Json traces = Json::array();
   for (const std::string& file : order.traces) traces.push_back(parse_file(file));
   if (traces.empty() && order.may_split) throw std::runtime_error("--may-split needs --traces");
-  if (order.what.find_first_of("./") == std::string::npos) {
+  const std::string text = names_file(order) ? read_file(order.what) : "";
+  const bool asks_plan = is_plan(text) && (!traces.empty() || !order.forward.empty());
+  if (order.pipeline && !asks_plan) {
+    throw std::runtime_error("--pipeline needs a pipeline plan and --forward");
+  }
+  if (!names_file(order)) {
     question = named_question(order);
   } else {
-    const std::string text = read_file(order.what);
-    const bool asks_plan = is_plan(text) && (!traces.empty() || !order.forward.empty());
     const bool is_question = !order.what.ends_with(".csv") && !asks_plan;
     refuse_options(order, is_question);
     if (is_question && traces.empty()) return Json(text);
@@ -297,9 +306,6 @@ int print_schedule(const ScheduleOrder& order, const std::string& format) {
       return kSuccess;
     }
     // A file with a question is passed on as it is, so that faults are told by its own lines.
-    if (order.pipeline && (order.forward.empty() || !is_plan(read_file(order.what)))) {
-      throw std::runtime_error("--pipeline needs a pipeline plan and --forward");
-    }
     const std::string text = question.is_string() ? question.get<std::string>() : question.dump();
     auto* const draft =
         question.is_string() && is_plan(text) ? hetcomm_draft_pipeline : hetcomm_draft_schedule;

@@ -344,8 +344,7 @@ class Pipeline:
         the ranks of the last stage, and an empty list on the others."""
         self._begin(inputs, None, None, keeps_outputs=True)
         try:
-            with self._buffers.working():
-                self._core.run(number, timeout, True, None if lengths is None else list(lengths))
+            self._run_steps(number, timeout, True, lengths)
             return [self._run.outputs[i] for i in sorted(self._run.outputs)]
         finally:
             self._end_run()
@@ -792,6 +791,12 @@ class Pipeline:
         total, weight = float(sums[0]), float(sums[1])
         return (total / weight if self._run.is_weighted and weight > 0 else total), weight
 
+    def _run_steps(
+        self, number: int, timeout: float | None, evaluates: bool, lengths: Sequence[int] | None
+    ) -> None:
+        with self._buffers.working():
+            self._core.run(number, timeout, evaluates, None if lengths is None else list(lengths))
+
     # Performs a run whose losses are wanted.
     def _run_with_losses(
         self, number: int, timeout: float | None, evaluates: bool, lengths: Sequence[int] | None
@@ -800,8 +805,7 @@ class Pipeline:
         if not self._has_losses() and self._losses is None:
             self._start_losses()
         try:
-            with self._buffers.working():
-                self._core.run(number, timeout, evaluates, None if lengths is None else list(lengths))
+            self._run_steps(number, timeout, evaluates, lengths)
         except BaseException as error:
             if not isinstance(error, Error) or error.status not in ("INVALID_ARGUMENT", "BUSY"):
                 self._drop_losses(f"rank {self._rank}: {type(error).__name__}: {error}")

@@ -61,20 +61,18 @@ class Runner(_core.Pipeline):
         wrong = sorted({kind for each in own for kind in each} - _KINDS)
         failure = ValueError(f"there is no kind of step {wrong[0]!r}") if wrong else None
         _agree(communicator, failure, timeout)
-        self._wait = wait
+        self._wait = wait or (lambda: None)
         super().__init__(communicator, plan.json, own, wrap or _array_of, timeout, stream)
         opened(communicator, self)
 
     def set_schedule(self, plan: str, timeout: float | None = None) -> None:
         """Replaces the plan between two runs, on all ranks."""
-        if self._wait is not None:
-            self._wait()
+        self._wait()
         super().set_schedule(plan, timeout)
 
     def close(self) -> None:
         """Closes the pipeline. Later runs of the other ranks fail."""
-        if self._wait is not None:
-            self._wait()
+        self._wait()
         super().close()
 
     def set_gradients(self, gradients: Sequence[Gradient], timeout: float | None = None) -> None:
