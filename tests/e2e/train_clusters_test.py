@@ -54,7 +54,7 @@ def check():
             print(told, flush=True)
             if loss > most_loss or parameter > most_parameter or not losses[-1] < losses[0]:
                 faults.append(told)
-    sys.exit("\n".join(faults))
+    sys.exit("\n".join(faults) or 0)
 
 
 # --- times ----------------------------------------------------------------------------------------

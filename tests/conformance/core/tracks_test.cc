@@ -341,7 +341,9 @@ TEST_P(CoreTrackEnds, EndThatCancelsThousandsIsBusyUntilTheOtherStarts) {
         if (me.rank() != ahead) {
           for (uint64_t i = 0; i < Track::kMaxAhead; ++i) {
             const Status told = me.finish(end->start(bytes.data(), bytes.size()));
-            ASSERT_EQ(told.code(), Code::kAborted) << i << ": " << told.text();
+            // A sender that has the grant, and not yet the news of its end, sends in vain.
+            ASSERT_TRUE(told.code() == Code::kAborted || (sends && told.ok()))
+                << i << ": " << told.text();
           }
         }
         EXPECT_TRUE(barrier(me.communicator(), 20'000'000'000).ok());

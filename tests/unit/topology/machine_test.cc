@@ -307,7 +307,8 @@ TEST(HwlocFile, OverlyDeepXmlIsRefused) {
 TEST(MachineJson, DamagedFileIsRefusedOrGivesAValidMachine) {
   const std::string good = to_json(read("two_ports"));
   std::mt19937 random(11);
-  for (size_t length = 0; length < good.size(); length += 7) {
+  // Without its last line feed it would still be whole.
+  for (size_t length = 0; length <= good.rfind('}'); length += 7) {
     const Result<Machine> machine = parse_machine(std::string_view(good).substr(0, length));
     ASSERT_FALSE(machine.ok());
     ASSERT_NE(machine.status().text(), "");
