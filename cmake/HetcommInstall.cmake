@@ -13,6 +13,8 @@ set_target_properties(hetcomm_plan PROPERTIES EXPORT_NAME plan)
 set_target_properties(hetcomm_pipeline PROPERTIES EXPORT_NAME pipeline)
 install(TARGETS hetcomm hetcomm_plan hetcomm_pipeline EXPORT hetcommTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(EXPORT hetcommTargets NAMESPACE hetcomm:: DESTINATION ${package_dir})
+install(FILES ${PROJECT_SOURCE_DIR}/pipeline/plan/plan.schema.json
+  DESTINATION ${CMAKE_INSTALL_DATADIR}/hetcomm RENAME pipeline_plan.schema.json)
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DATADIR}/licenses/hetcomm)
 
 configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/hetcommConfig.cmake.in

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "pipeline/outlook/routes.h"
 #include "pipeline/schedule/check.h"
 #include "pipeline/simulate/longest_path.h"
 
@@ -47,7 +48,9 @@ class Causes {
   // by its own rank.
   CriticalStep of(const CriticalStep& at) const {
     const Action& action = schedule_.actions[at.rank][at.action];
-    const bool is_data = outlook_.forecast.bounds[at.rank][at.action] == Bound::kData;
+    const Bound bound = outlook_.forecast.bounds[at.rank][at.action];
+    if (bound == Bound::kGather) return gather_before(at);
+    const bool is_data = bound == Bound::kData;
     switch (action.kind) {
       case Kind::kForward:
         return is_data ? forward_.producer(action.stage - 1u, action)
@@ -65,6 +68,19 @@ class Causes {
       default:
         return backward_.send(action);
     }
+  }
+
+  // Returns the step that started to gather the weights of |at|'s stage.
+  CriticalStep gather_before(const CriticalStep& at) const {
+    const std::vector<Action>& actions = schedule_.actions[at.rank];
+    size_t i = at.action;
+    while (i > 0) {
+      --i;
+      const bool is_it =
+          actions[i].kind == Kind::kUnshard && actions[i].stage == actions[at.action].stage;
+      if (is_it) break;
+    }
+    return {.rank = at.rank, .action = i};
   }
 
   // Returns the stage before the boundary that |at| waited for.
@@ -135,23 +151,81 @@ class Causes {
   Direction backward_;
 };
 
+// Simulates the schedule of an outlook: by longest paths, or by events if transfers have routes.
+class Simulation {
+ public:
+  // Fails with kInvalidArgument if |routes| do not fit, or the schedule that they are for is not sound.
+  static Result<Simulation> of(const Outlook& outlook, const std::vector<QuestionRoute>& routes) {
+    Simulation simulation(outlook);
+    if (routes.empty()) return simulation;
+    HETCOMM_RETURN_IF_ERROR(check_unlimited(outlook.schedule));
+    HETCOMM_RETURN_IF_ERROR(check_times(outlook.schedule, outlook.times));
+    Result<RoutedInput> routed = routed_input(outlook.schedule, outlook.times, routes);
+    if (!routed.ok()) return routed.status();
+    simulation.routed_ = std::move(routed).value();
+    return simulation;
+  }
+
+  // Returns the time of an iteration, UINT64_MAX if the schedule cannot go on.
+  uint64_t total_ns(const std::vector<uint32_t>& in_flight) {
+    if (!routed_) {
+      const Result<Forecast> forecast = simulate(outlook_.schedule, outlook_.times,
+                                                 {.in_flight = in_flight, .keeps_spans = false});
+      return forecast.ok() ? forecast.value().total_ns : UINT64_MAX;
+    }
+    const Result<EventForecast> forecast = by_events(in_flight, false);
+    return forecast.ok() ? forecast.value().total_ns : UINT64_MAX;
+  }
+
+  // Writes the forecast to |outlook|.
+  Status tell(Outlook& outlook) {
+    if (!routed_) {
+      Result<Forecast> forecast = simulate(outlook.schedule, outlook.times,
+                                           {.in_flight = outlook.in_flight, .keeps_spans = true});
+      if (!forecast.ok()) return forecast.status();
+      outlook.forecast = std::move(forecast).value();
+      return {};
+    }
+    Result<EventForecast> forecast = by_events(outlook.in_flight, true);
+    if (!forecast.ok()) return forecast.status();
+    outlook.forecast = std::move(forecast->pipelines.front());
+    outlook.forecast.total_ns = forecast->total_ns;
+    for (size_t i = 0; i < routed_->resources.size(); ++i) {
+      outlook.resources.push_back({routed_->resources[i], forecast->resource_busy_ns[i]});
+    }
+    for (size_t i = 0; i < routed_->reduced.size(); ++i) {
+      outlook.reductions.push_back({routed_->reduced[i], forecast->reductions[i]});
+    }
+    return {};
+  }
+
+ private:
+  explicit Simulation(const Outlook& outlook) : outlook_(outlook) {}
+
+  Result<EventForecast> by_events(const std::vector<uint32_t>& in_flight, bool keeps_spans) {
+    routed_->input.pipelines.front().in_flight = in_flight;
+    return simulate_events(routed_->input, keeps_spans);
+  }
+
+  const Outlook& outlook_;
+  std::optional<RoutedInput> routed_;
+};
+
 // Returns so many items in flight that no step waits for room. More than the schedule needs are added
 // to all boundaries alike, and taken back one by one where that costs no time.
-Result<std::vector<uint32_t>> find_in_flight(const Schedule& schedule, const PipelineTimes& times) {
+Result<std::vector<uint32_t>> find_in_flight(const Schedule& schedule, Simulation& simulation) {
   Result<std::vector<uint32_t>> needed = needed_in_flight(schedule);
   if (!needed.ok()) return needed;
   const auto time_of = [&](const std::vector<uint32_t>& in_flight) {
-    const Result<Forecast> forecast =
-        simulate(schedule, times, {.in_flight = in_flight, .keeps_spans = false});
-    return forecast.ok() ? forecast.value().total_ns : UINT64_MAX;
+    return simulation.total_ns(in_flight);
   };
   if (schedule.stages() == 1) return needed;
   const uint64_t best_ns = time_of({});
   std::vector<uint32_t> in_flight = needed.value();
-  for (uint32_t more = 1; time_of(in_flight) != best_ns && more < schedule.micro_batches;
+  for (uint32_t more = 1; time_of(in_flight) != best_ns && more < 2 * schedule.micro_batches;
        more *= 2) {
     in_flight = needed.value();
-    for (uint32_t& each : in_flight) each += more;
+    for (uint32_t& each : in_flight) each += std::min(more, schedule.micro_batches);
   }
   constexpr uint64_t kMaxWork = uint64_t{1} << 24;
   const uint64_t work = uint64_t{schedule.stages()} * schedule.stages() * schedule.micro_batches;
@@ -185,21 +259,23 @@ Result<Outlook> look_at(ScheduleQuestion question) {
   outlook.has_times = question.times.has_value();
   outlook.times =
       outlook.has_times ? *std::move(question.times) : unit_times(question.schedule.stages());
+  outlook.schedule = std::move(question.schedule);
+  Result<Simulation> simulation = Simulation::of(outlook, question.routes);
+  if (!simulation.ok()) return simulation.status();
   if (options.in_flight.empty() && !is_lowered) {
-    Result<std::vector<uint32_t>> enough = find_in_flight(question.schedule, outlook.times);
+    Result<std::vector<uint32_t>> enough = find_in_flight(outlook.schedule, simulation.value());
     if (!enough.ok()) return enough.status();
     options.in_flight = std::move(enough).value();
   }
-  Result<CheckResult> checked = check(question.schedule, options);
+  Result<CheckResult> checked = check(outlook.schedule, options);
   if (!checked.ok()) return checked.status();
-  outlook.schedule = std::move(question.schedule);
   outlook.exposed = std::move(question.exposed);
   outlook.in_flight = std::move(options.in_flight);
   outlook.peaks = std::move(checked->peaks);
-  Result<Forecast> forecast = simulate(outlook.schedule, outlook.times,
-                                       {.in_flight = outlook.in_flight, .keeps_spans = true});
-  if (!forecast.ok()) return forecast.status();
-  outlook.forecast = std::move(forecast).value();
+  for (uint32_t rank = 0; rank < outlook.schedule.ranks(); ++rank) {
+    outlook.memory.push_back(memory_over_time(outlook.schedule, rank, options.memory));
+  }
+  HETCOMM_RETURN_IF_ERROR(simulation->tell(outlook));
   return outlook;
 }
 
@@ -208,8 +284,10 @@ std::vector<CriticalStep> critical_path(const Outlook& outlook) {
   const std::vector<std::vector<Bound>>& bounds = outlook.forecast.bounds;
   const Causes causes(outlook);
   std::optional<CriticalStep> at;
-  for (uint32_t rank = 0; rank < spans.size() && !at; ++rank) {
-    if (spans[rank].empty() || spans[rank].back().end_ns != outlook.forecast.total_ns) continue;
+  uint64_t latest_ns = 0;  // reductions may end later
+  for (uint32_t rank = 0; rank < spans.size(); ++rank) {
+    if (spans[rank].empty() || (at && spans[rank].back().end_ns <= latest_ns)) continue;
+    latest_ns = spans[rank].back().end_ns;
     at = CriticalStep{.rank = rank, .action = spans[rank].size() - 1};
   }
   std::vector<CriticalStep> path;
@@ -223,7 +301,8 @@ std::vector<CriticalStep> critical_path(const Outlook& outlook) {
     std::optional<CriticalStep> before;
     if (bounds[at->rank][at->action] != Bound::kRank) {
       before = causes.of(*at);
-      at->boundary = causes.boundary(*at);
+      at->is_gather = bounds[at->rank][at->action] == Bound::kGather;
+      if (!at->is_gather) at->boundary = causes.boundary(*at);
       at->transfer_ns =
           spans[at->rank][at->action].start_ns - spans[before->rank][before->action].end_ns;
     } else if (first > 0) {

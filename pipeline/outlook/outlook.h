@@ -7,6 +7,7 @@
 
 #include "pipeline/outlook/measured.h"
 #include "pipeline/outlook/question.h"
+#include "pipeline/schedule/memory.h"
 #include "pipeline/schedule/schedule.h"
 #include "pipeline/simulate/forecast.h"
 #include "pipeline/simulate/times.h"
@@ -21,9 +22,21 @@ struct Outlook {
       in_flight;               // by boundary: so many that no step waits for room, unless given;
                                // empty at the levels that have transfers
   std::vector<int64_t> peaks;  // by rank, in the unit of the question's memory
-  bool has_times = false;      // false: each F, I and W takes 1, and transfers nothing
+  std::vector<std::vector<HeldMemory>> memory;  // by rank and action, likewise
+  bool has_times = false;  // false: each F, I and W takes 1, and transfers nothing
   PipelineTimes times;
   Forecast forecast;  // with the spans of all actions
+  // With routes: the links that transfers share, and the reductions.
+  struct Resource {
+    std::string name;
+    uint64_t busy_ns = 0;
+  };
+  struct Reduction {
+    std::vector<uint32_t> stages;
+    Span span;
+  };
+  std::vector<Resource> resources;
+  std::vector<Reduction> reductions;
 };
 
 // Fails with kOutOfResources if stages times micro-batches are more than 2^22.
@@ -40,6 +53,7 @@ struct CriticalStep {
   // whose transfer it waited for. The transfer may itself have waited, for its receive or for the link.
   uint64_t transfer_ns = 0;
   uint32_t boundary = 0;
+  bool is_gather = false;  // it waited for the weights of its stage instead
 };
 // Returns the longest path to the last step that ends, in the order of time.
 std::vector<CriticalStep> critical_path(const Outlook& outlook);
@@ -49,7 +63,7 @@ std::string to_text(const Outlook& outlook);
 // Returns the schedule, its demands and its forecast as a JSON document.
 std::string to_json(const Outlook& outlook);
 // Returns a Chrome trace: a JSON document for chrome://tracing or Perfetto, with a track for each
-// rank and a counter of its activations.
+// rank and a counter of what it holds.
 std::string to_chrome_trace(const Outlook& outlook);
 // Returns a Gantt chart. Fails with kUnsupported if there is too much to see in a picture.
 Result<std::string> to_svg(const Outlook& outlook);

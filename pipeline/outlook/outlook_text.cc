@@ -8,6 +8,7 @@
 
 #include "pipeline/outlook/outlook.h"
 #include "pipeline/schedule/text.h"
+#include "src/base/text.h"
 
 namespace hetcomm::pipeline {
 namespace {
@@ -47,11 +48,12 @@ std::string time_text(const Outlook& outlook, uint64_t ns) {
 // Says how much of the longest path the ranks compute, and how much of it is transfers.
 std::string path_text(const Outlook& outlook) {
   uint64_t transfers = 0;
+  uint64_t gathers = 0;
   std::map<uint32_t, uint64_t> by_boundary;  // by the stage before it
   for (const CriticalStep& step : critical_path(outlook)) {
     if (step.transfer_ns == 0) continue;
     transfers += step.transfer_ns;
-    by_boundary[step.boundary] += step.transfer_ns;
+    (step.is_gather ? gathers : by_boundary[step.boundary]) += step.transfer_ns;
   }
   std::string text = fmt::format("critical path: {} % waits for transfers",
                                  percent(transfers, outlook.forecast.total_ns));
@@ -59,7 +61,24 @@ std::string path_text(const Outlook& outlook) {
     text += fmt::format(", {} % between stages {} and {}", percent(ns, outlook.forecast.total_ns),
                         stage, stage + 1);
   }
+  if (gathers > 0) {
+    text += fmt::format(", {} % for weights", percent(gathers, outlook.forecast.total_ns));
+  }
   return text + "\n";
+}
+
+// Calls tell(time, held) for each time at which |rank| holds more or less than before.
+template <typename Tell>
+void for_each_change(const Outlook& outlook, uint32_t rank, Tell&& tell) {
+  int64_t known = 0;
+  const auto change = [&](uint64_t at_ns, int64_t held) {
+    if (std::exchange(known, held) != held) tell(at_ns, held);
+  };
+  for (size_t i = 0; i < outlook.memory[rank].size(); ++i) {
+    const Span& span = outlook.forecast.actions[rank][i];
+    change(span.start_ns, outlook.memory[rank][i].during);
+    change(span.end_ns, outlook.memory[rank][i].after);
+  }
 }
 
 }  // namespace
@@ -83,6 +102,16 @@ std::string to_text(const Outlook& outlook) {
   text += fmt::format("iteration: {} {}, bubble {:.1f} %\n", time_text(outlook, forecast.total_ns),
                       unit, static_cast<double>(forecast.bubble_ppm()) / 1e4);
   text += path_text(outlook);
+  for (const Outlook::Resource& each : outlook.resources) {
+    text += fmt::format("{}: busy {} {}, {} %\n", printable(each.name),
+                        time_text(outlook, each.busy_ns), unit,
+                        percent(each.busy_ns, forecast.total_ns));
+  }
+  for (const Outlook::Reduction& each : outlook.reductions) {
+    text += fmt::format("reduction of stages {}: from {} to {} {}\n", fmt::join(each.stages, " "),
+                        time_text(outlook, each.span.start_ns),
+                        time_text(outlook, each.span.end_ns), unit);
+  }
   if (std::any_of(outlook.in_flight.begin(), outlook.in_flight.end(),
                   [](uint32_t each) { return each > 1; })) {
     text += fmt::format("items in flight, by boundary: {}\n", fmt::join(outlook.in_flight, " "));
@@ -116,11 +145,27 @@ std::string to_json(const Outlook& outlook) {
   forecast["total_ns"] = outlook.forecast.total_ns;
   forecast["busy_ns"] = outlook.forecast.busy_ns;
   forecast["bubble_ppm"] = outlook.forecast.bubble_ppm();
+  // By rank: the times at which what it holds changes, and what it holds from then on.
+  OrderedJson& memory = forecast["memory"] = OrderedJson::array();
+  for (uint32_t rank = 0; rank < outlook.schedule.ranks(); ++rank) {
+    OrderedJson& own = memory.emplace_back(OrderedJson::array());
+    for_each_change(outlook, rank, [&](uint64_t at_ns, int64_t held) {
+      own.push_back({{"at_ns", at_ns}, {"held", held}});
+    });
+  }
+  for (const Outlook::Resource& each : outlook.resources) {
+    forecast["resources"].push_back({{"name", each.name}, {"busy_ns", each.busy_ns}});
+  }
+  for (const Outlook::Reduction& each : outlook.reductions) {
+    forecast["reductions"].push_back(
+        {{"stages", each.stages}, {"start_ns", each.span.start_ns}, {"end_ns", each.span.end_ns}});
+  }
   OrderedJson& path = forecast["critical_path"] = OrderedJson::array();
   for (const CriticalStep& step : critical_path(outlook)) {
     path.push_back({{"rank", step.rank},
                     {"action", to_text(outlook.schedule.actions[step.rank][step.action])},
                     {"transfer_ns", step.transfer_ns}});
+    if (step.is_gather) path.back()["waits_for"] = "weights";
   }
   return json.dump(1) + "\n";
 }
@@ -137,20 +182,25 @@ std::string to_chrome_trace(const Outlook& outlook) {
         R"({{"ph":"M","pid":0,"tid":{0},"name":"thread_name","args":{{"name":"rank {0}"}}}})",
         rank));
     const std::vector<Action>& actions = outlook.schedule.actions[rank];
-    int64_t live = 0;
     for (size_t i = 0; i < actions.size(); ++i) {
       if (!is_computation(actions[i].kind)) continue;
       const Span& span = outlook.forecast.actions[rank][i];
       add(fmt::format(R"({{"ph":"X","pid":0,"tid":{},"name":"{}","cat":"{}","ts":{},"dur":{}}})",
                       rank, to_text(actions[i]), name_of(actions[i].kind), us(span.start_ns),
                       us(span.end_ns - span.start_ns)));
-      const bool starts = actions[i].kind == ActionKind::kForward;
-      if (!starts && !gives_weight_grad(actions[i].kind)) continue;
-      live += starts ? 1 : -1;
-      add(fmt::format(
-          R"({{"ph":"C","pid":0,"name":"activations of rank {}","ts":{},"args":{{"live":{}}}}})",
-          rank, us(starts ? span.start_ns : span.end_ns), live));
     }
+    for_each_change(outlook, rank, [&](uint64_t at_ns, int64_t held) {
+      add(fmt::format(
+          R"({{"ph":"C","pid":0,"name":"memory of rank {}","ts":{},"args":{{"held":{}}}}})", rank,
+          us(at_ns), held));
+    });
+  }
+  for (size_t i = 0; i < outlook.reductions.size(); ++i) {
+    const Outlook::Reduction& each = outlook.reductions[i];
+    add(fmt::format(
+        R"({{"ph":"X","pid":0,"tid":{},"name":"reduction of stages {}","cat":"reduction","ts":{},"dur":{}}})",
+        outlook.schedule.ranks() + i, fmt::join(each.stages, " "), us(each.span.start_ns),
+        us(each.span.end_ns - each.span.start_ns)));
   }
   return fmt::format("{{\"displayTimeUnit\":\"ms\",\"traceEvents\":[{}\n]}}\n", events);
 }

@@ -28,6 +28,7 @@ constexpr int kNesting = 8;
 constexpr uint64_t kMaxNs = uint64_t{1} << 53;     // 104 days
 constexpr uint64_t kMaxLimit = uint64_t{1} << 60;  // in activations or bytes
 constexpr uint64_t kMaxEffort = 100'000'000'000;   // an hour or two
+constexpr size_t kMaxHops = 64;                    // of a route, and resources of a hop
 constexpr size_t kMaxTraces = size_t{1} << 16;
 constexpr std::string_view kArranged = "arranged";
 
@@ -36,9 +37,10 @@ class QuestionReader {
   Result<ScheduleQuestion> read(const Json& document) {
     Fields fields(document, "", failure_);
     fields.allow_only({"format", "version", "schedule", "reductions", "level", "receives_ahead",
-                       "send_waits", "send_buffers", "times", "memory", "limits", "in_flight",
-                       "traces", "may_split", "stage_limits"});
+                       "send_waits", "send_buffers", "times", "routes", "memory", "limits",
+                       "in_flight", "traces", "may_split", "stage_limits"});
     if (const Json* const times = fields.find("times"); times != nullptr) raw_times(*times);
+    read_routes(fields);
     question_.check.in_flight = numbers(fields, "in_flight", kMaxMicroBatches);
     question_.check.limits = numbers<int64_t>(fields, "limits", kMaxLimit);
     read_memory(fields);
@@ -88,6 +90,10 @@ class QuestionReader {
         kMaxTraces);
     question_.may_split = fields.flag("may_split");
     question_.stage_limits = numbers<uint64_t>(fields, "stage_limits", kMaxLimit);
+    if (!question_.traces.empty() && !question_.routes.empty()) {
+      fields.fail("routes",
+                  "and traces are both given: the traces have the times of the boundaries");
+    }
     if (!question_.traces.empty()) return;
     for (const char* const name : {"traces", "may_split", "stage_limits"}) {
       if (fields.has(name)) fields.fail(name, "has no trace");
@@ -339,6 +345,62 @@ class QuestionReader {
                             .latency_ns = fields.number("latency_ns", kMaxNs)};
     const auto stage = static_cast<uint32_t>(fields.number("after", kMaxStages));
     if (!named_boundaries_.emplace(stage, time).second) fields.fail("after", "is there twice");
+  }
+
+  void read_routes(Fields& fields) {
+    fields.each(
+        "routes",
+        [&](const Json& json, const std::string& path) {
+          read_route(Fields(json, path, failure_));
+        },
+        kMaxStages);
+    if (!question_.routes.empty() && !question_.times) fields.fail("routes", "need times");
+  }
+
+  void read_route(Fields fields) {
+    using Use = QuestionRoute::Use;
+    static constexpr const char* kDirections[] = {"forward", "backward", "both"};
+    fields.allow_only({"after", "direction", "gather", "reduce", "hops", "slices"});
+    QuestionRoute& route = question_.routes.emplace_back();
+    const int uses = fields.has("after") + fields.has("gather") + fields.has("reduce");
+    if (uses != 1) return fields.fail("", "needs one of after, gather and reduce");
+    route.use = fields.word("direction", kDirections, Use::kBothWays);
+    if (!fields.has("after") && fields.has("direction")) {
+      return fields.fail("direction", "is for a boundary");
+    }
+    if (fields.has("reduce")) {
+      route.use = Use::kReduce;
+      route.stages = numbers(fields, "reduce", kMaxStages - 1);
+      if (route.stages.empty()) return fields.fail("reduce", "has no stage");
+    } else {
+      const char* const name = fields.has("after") ? "after" : "gather";
+      if (fields.has("gather")) route.use = Use::kGather;
+      route.stages.push_back(static_cast<uint32_t>(fields.number(name, kMaxStages - 1)));
+    }
+    if (fields.has("slices")) {
+      route.slices = static_cast<uint32_t>(fields.number("slices", kMaxMicroBatches));
+    }
+    if (route.slices == 0) return fields.fail("slices", "is 0");
+    fields.each(
+        "hops",
+        [&](const Json& json, const std::string& path) {
+          read_hop(Fields(json, path, failure_), route.hops.emplace_back());
+        },
+        kMaxHops);
+    if (route.hops.empty()) fields.fail("hops", "is missing or empty");
+  }
+
+  void read_hop(Fields fields, QuestionRoute::Hop& hop) {
+    fields.allow_only({"busy_ns", "latency_ns", "resources"});
+    hop.busy_ns = fields.number("busy_ns", kMaxNs);
+    hop.latency_ns = fields.number("latency_ns", kMaxNs);
+    fields.each(
+        "resources",
+        [&](const Json& json, const std::string& path) {
+          if (!json.is_string()) return fields.fail_at(path, "is no text");
+          hop.resources.push_back(json.get<std::string>());
+        },
+        kMaxHops);
   }
 
   void read_memory(Fields& fields) {

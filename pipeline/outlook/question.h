@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "pipeline/outlook/measured.h"
+#include "pipeline/outlook/routes.h"
 #include "pipeline/schedule/check.h"
 #include "pipeline/schedule/schedule.h"
 #include "pipeline/simulate/times.h"
@@ -22,8 +23,9 @@ struct ScheduleQuestion {
   Schedule schedule;              // lowered as is asked for; not checked
   std::vector<uint32_t> exposed;  // H-1F1B: boundaries that no schedule can hide (warmups.h)
   std::optional<PipelineTimes> times;
-  CheckOptions check;             // in_flight is empty if the document has none
-  std::vector<RankTrace> traces;  // of a run of the schedule; run_view.h looks at it
+  std::vector<QuestionRoute> routes;  // empty: each direction of a boundary has a link of its own
+  CheckOptions check;                 // in_flight is empty if the document has none
+  std::vector<RankTrace> traces;      // of a run of the schedule; run_view.h looks at it
   // Better schedules may split backward steps although the schedule does not.
   bool may_split = false;
   // Better schedules keep so many activations of each stage at most; 0: any number.

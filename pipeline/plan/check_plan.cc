@@ -12,6 +12,7 @@
 #include "pipeline/schedule/faults.h"
 #include "pipeline/schedule/live.h"
 #include "pipeline/schedule/lower.h"
+#include "pipeline/schedule/text.h"
 #include "reshard/layout.h"
 #include "src/base/element_type.h"
 
@@ -353,9 +354,11 @@ class PlanCheck {
     for (size_t i = 0; i < pipeline.stages.size(); ++i) {
       const uint64_t limit = pipeline.stages[i].live_limit;
       if (limit == 0 || view.stage_peaks[i] <= limit) continue;
+      const std::vector<Action>& actions = view.schedule.actions[view.schedule.rank_of[i]];
       return {Code::kOutOfRange,
-              fmt::format("stages[{}].live_limit is {}, and the schedule keeps {} activations", i,
-                          limit, view.stage_peaks[i])};
+              fmt::format("stages[{}].live_limit is {}, and the schedule keeps {} activations from "
+                          "{} on",
+                          i, limit, view.stage_peaks[i], to_text(actions[peaks.steps[i]]))};
     }
     return {};
   }

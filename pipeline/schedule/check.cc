@@ -495,41 +495,6 @@ class Walk {
   std::deque<uint32_t> queue_;
 };
 
-int64_t change_of(const StepMemory& memory, Kind kind) {
-  switch (kind) {
-    case Kind::kForward:
-      return memory.forward;
-    case Kind::kRecompute:
-      return memory.recompute;
-    case Kind::kInputGrad:
-      return memory.input_grad;
-    case Kind::kWeightGrad:
-      return memory.weight_grad;
-    case Kind::kBackward:
-      return memory.input_grad + memory.weight_grad;
-    default:
-      return 0;
-  }
-}
-
-// Returns the peak of |rank|. What a step frees is free at its end, and the end of a pair.
-int64_t peak_of(const Schedule& schedule, uint32_t rank, const std::vector<StepMemory>& memory) {
-  int64_t now = 0;
-  int64_t peak = 0;
-  int64_t freed_later = 0;
-  for (const Action& action : schedule.actions[rank]) {
-    if (!is_computation(action.kind)) continue;
-    const int64_t change =
-        change_of(memory.empty() ? StepMemory() : memory[action.stage], action.kind);
-    if (change > 0) now += change;
-    if (change < 0) freed_later += change;
-    peak = std::max(peak, now);
-    if (action.overlaps_next) continue;
-    now += std::exchange(freed_later, 0);
-  }
-  return peak;
-}
-
 Status check_shape(const Schedule& schedule, const CheckOptions& options) {
   if (schedule.stages() == 0) return invalid("the schedule has no stage");
   if (schedule.ranks() > kMaxStages) {
@@ -573,13 +538,6 @@ Status check_shape(const Schedule& schedule, const CheckOptions& options) {
 
 }  // namespace
 
-bool StepMemory::is_in_range() const {
-  for (const int64_t each : {forward, recompute, input_grad, weight_grad}) {
-    if (each > kMaxStepMemory || each < -kMaxStepMemory) return false;
-  }
-  return true;
-}
-
 Result<CheckResult> check(const Schedule& schedule, const CheckOptions& options) {
   HETCOMM_RETURN_IF_ERROR(check_shape(schedule, options));
   Inventory inventory(schedule);
@@ -589,10 +547,16 @@ Result<CheckResult> check(const Schedule& schedule, const CheckOptions& options)
   HETCOMM_RETURN_IF_ERROR(Walk(schedule, inventory, std::move(in_flight)).run());
   CheckResult result;
   for (uint32_t rank = 0; rank < schedule.ranks(); ++rank) {
-    result.peaks.push_back(peak_of(schedule, rank, options.memory));
+    const std::vector<HeldMemory> held = memory_over_time(schedule, rank, options.memory);
+    const auto peak = std::max_element(
+        held.begin(), held.end(),
+        [](const HeldMemory& one, const HeldMemory& other) { return one.during < other.during; });
+    result.peaks.push_back(peak == held.end() ? 0 : std::max<int64_t>(peak->during, 0));
     if (!options.limits.empty() && result.peaks[rank] > options.limits[rank]) {
-      return Status(Code::kOutOfRange, fmt::format("rank {} holds up to {}, and {} is its limit",
-                                                   rank, result.peaks[rank], options.limits[rank]));
+      const Action& action = schedule.actions[rank][static_cast<size_t>(peak - held.begin())];
+      return Status(Code::kOutOfRange,
+                    fmt::format("rank {} holds up to {} in {}, and {} is its limit", rank,
+                                result.peaks[rank], to_text(action), options.limits[rank]));
     }
   }
   return result;

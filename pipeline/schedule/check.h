@@ -6,24 +6,11 @@
 #include <string>
 #include <vector>
 
+#include "pipeline/schedule/memory.h"
 #include "pipeline/schedule/schedule.h"
 #include "src/base/status.h"
 
 namespace hetcomm::pipeline {
-
-// What the steps of a stage for one micro-batch add to its memory, in activations or in bytes. An
-// activation lives from the beginning of F to the end of W. No number is above kMaxStepMemory, or below
-// its negative.
-struct StepMemory {
-  int64_t forward = 1;
-  int64_t recompute = 0;
-  int64_t input_grad = 0;
-  int64_t weight_grad = -1;
-
-  bool is_in_range() const;
-};
-
-inline constexpr int64_t kMaxStepMemory = int64_t{1} << 38;
 
 struct CheckOptions {
   // By the stage before the boundary; empty: 1 for all. In each direction so many items may have

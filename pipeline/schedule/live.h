@@ -12,6 +12,7 @@ namespace hetcomm::pipeline {
 struct LivePeaks {
   std::vector<uint64_t> ranks;
   std::vector<uint64_t> stages;
+  std::vector<size_t> steps;  // by stage: the action of its rank with which it has come to its peak
 };
 
 // An activation lives until the gradient of the weights is there. Without backward steps it ends

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -147,6 +148,9 @@ class EventSimulation final : private TransferClient {
     uint64_t busy_ns = 0;
     uint64_t end_ns = 0;
     bool runs = false;
+    // What its next step lacked when it was looked at, and which one of a pair lacked it.
+    Bound waits_for = Bound::kRank;
+    uint32_t lacking = 0;
   };
   // What a transfer belongs to.
   enum Purpose : uint32_t { kForward, kBackward, kGather, kReduction };
@@ -188,7 +192,10 @@ class EventSimulation final : private TransferClient {
                                own.has_transfers);
     }
     Forecast& forecast = forecast_.pipelines.emplace_back();
-    if (keeps_spans_) forecast.actions.resize(schedule.ranks());
+    if (keeps_spans_) {
+      forecast.actions.resize(schedule.ranks());
+      forecast.bounds.resize(schedule.ranks());
+    }
     for (uint32_t rank = 0; rank < schedule.ranks(); ++rank) {
       ranks_.push_back({.pipeline = static_cast<uint32_t>(pipelines_.size() - 1), .index = rank});
     }
@@ -231,7 +238,13 @@ class EventSimulation final : private TransferClient {
       const Action& action = actions[rank.next];
       const bool is_pair = action.overlaps_next;
       const Pipeline& own = pipelines_[rank.pipeline];
-      if (!is_ready(own, action) || (is_pair && !is_ready(own, actions[rank.next + 1]))) return;
+      for (uint32_t i = 0; i < (is_pair ? 2u : 1u); ++i) {
+        const std::optional<Bound> lacks = missing(own, actions[rank.next + i]);
+        if (!lacks) continue;
+        rank.waits_for = *lacks;
+        rank.lacking = i;
+        return;
+      }
       take_input(own, action);
       if (is_pair) take_input(own, actions[rank.next + 1]);
       const std::vector<StageTime>& times = own.given->stages;
@@ -241,6 +254,7 @@ class EventSimulation final : private TransferClient {
       if (keeps_spans_) {
         std::vector<Span>& spans = forecast_.pipelines[rank.pipeline].actions[rank.index];
         spans.insert(spans.end(), is_pair ? 2 : 1, {events_.now(), events_.now() + length_ns});
+        add_bounds(rank, is_pair ? 2 : 1);
       }
       rank.busy_ns += length_ns;
       rank.runs = true;
@@ -249,6 +263,15 @@ class EventSimulation final : private TransferClient {
       } else {
         events_.add(length_ns, {.kind = Event::kStep, .id = number});
       }
+    }
+  }
+
+  // Tells what decided when the step or pair of |rank| starts, which it does now.
+  void add_bounds(const Rank& rank, uint32_t count) {
+    std::vector<Bound>& bounds = forecast_.pipelines[rank.pipeline].bounds[rank.index];
+    const bool has_waited = rank.end_ns < events_.now();
+    for (uint32_t i = 0; i < count; ++i) {
+      bounds.push_back(has_waited && i == rank.lacking ? rank.waits_for : Bound::kRank);
     }
   }
 
@@ -268,25 +291,31 @@ class EventSimulation final : private TransferClient {
     for (size_t i = first; i < first + count; ++i) act(rank.pipeline, actions[i]);
   }
 
-  bool is_ready(const Pipeline& own, const Action& action) const {
+  // Returns what |action| lacks, or none if it may start.
+  static std::optional<Bound> missing(const Pipeline& own, const Action& action) {
     const uint32_t stage = action.stage;
-    if (is_computation(action.kind) && own.gathering[stage] != 0) return false;
+    const auto unless = [](bool is_there, Bound bound) {
+      return is_there ? std::nullopt : std::optional(bound);
+    };
+    if (is_computation(action.kind) && own.gathering[stage] != 0) return Bound::kGather;
     switch (action.kind) {
       case Kind::kForward:
-        return has_arrived(own.forward, stage, -1, action) && has_room(own.forward, stage, 0);
+        if (!has_arrived(own.forward, stage, -1, action)) return Bound::kData;
+        return unless(has_room(own.forward, stage, 0), Bound::kRoom);
       case Kind::kBackward:
       case Kind::kInputGrad:
-        return has_arrived(own.backward, stage, 0, action) && has_room(own.backward, stage, -1);
+        if (!has_arrived(own.backward, stage, 0, action)) return Bound::kData;
+        return unless(has_room(own.backward, stage, -1), Bound::kRoom);
       case Kind::kWaitSendForward:
-        return has_arrived(own.forward, stage, 0, action);
+        return unless(has_arrived(own.forward, stage, 0, action), Bound::kRoom);
       case Kind::kWaitReceiveForward:
-        return has_arrived(own.forward, stage, -1, action);
+        return unless(has_arrived(own.forward, stage, -1, action), Bound::kData);
       case Kind::kWaitSendBackward:
-        return has_arrived(own.backward, stage, -1, action);
+        return unless(has_arrived(own.backward, stage, -1, action), Bound::kRoom);
       case Kind::kWaitReceiveBackward:
-        return has_arrived(own.backward, stage, 0, action);
+        return unless(has_arrived(own.backward, stage, 0, action), Bound::kData);
       default:
-        return true;
+        return std::nullopt;
     }
   }
   // |back| is -1 for the boundary before |stage| and 0 for the one behind it.

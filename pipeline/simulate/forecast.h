@@ -14,9 +14,10 @@ struct Span {
 
 // What decided when an action started.
 enum class Bound : uint8_t {
-  kRank,  // the action before it
-  kData,  // what it needs of another rank
-  kRoom,  // the buffer of an item that it, or the wait, follows: that item had to leave first
+  kRank,    // the action before it
+  kData,    // what it needs of another rank
+  kRoom,    // the buffer of an item that it, or the wait, follows: that item had to leave first
+  kGather,  // the weights of its stage, which UNSHARD gathers
 };
 
 struct Forecast {
@@ -24,7 +25,7 @@ struct Forecast {
   std::vector<uint64_t> busy_ns;  // by rank: time in computations
   // By rank and action. The two actions of a pair have the same span. Empty unless asked for.
   std::vector<std::vector<Span>> actions;
-  std::vector<std::vector<Bound>> bounds;  // likewise; empty in forecasts of events.h
+  std::vector<std::vector<Bound>> bounds;  // likewise
 
   // Returns the time in which |rank| does not compute.
   uint64_t idle_ns(uint32_t rank) const { return total_ns - busy_ns[rank]; }

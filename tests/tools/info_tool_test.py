@@ -428,6 +428,28 @@ class Schedule(unittest.TestCase):
         self.assertLess(found["forecast"]["total_ns"], known["forecast"]["total_ns"])
         self.assertLessEqual(max(found["peaks"]), 4)
 
+    def test_links_are_shared_and_gradients_reduced_by_the_routes_of_a_file(self):
+        words = ("schedule", "1f1b", "--ranks", "2", "--micro-batches", "4", "--forward", "10ms")
+        plain = json.loads(self.answer(*words, "--format", "json"))["forecast"]["total_ns"]
+        with tempfile.TemporaryDirectory() as folder:
+            routes = pathlib.Path(folder, "routes.json")
+            hops = [{"busy_ns": 7_000_000, "latency_ns": 1_000_000, "resources": ["wan"]}]
+            routes.write_text(json.dumps([{"reduce": [0], "hops": hops}]))
+            told = json.loads(self.answer(*words, "--routes", str(routes), "--reductions", "--format", "json"))
+            self.assertEqual(told["forecast"]["total_ns"], plain + 8_000_000)
+            self.assertEqual(told["forecast"]["resources"], [{"name": "wan", "busy_ns": 7_000_000}])
+            self.assertIn("wan: busy 7.000 ms", self.answer(*words, "--routes", str(routes), "--reductions"))
+            self.assertIn("have no REDUCE_GRAD", self.refusal(*words, "--routes", str(routes)))
+            routes.write_text("{}")
+            self.assertIn("is no JSON list of routes", self.refusal(*words, "--routes", str(routes)))
+
+    def test_sends_are_waited_for_where_it_is_asked(self):
+        words = ("schedule", "1f1b", "--ranks", "2", "--micro-batches", "2", "--format", "csv")
+        told = self.answer(*words, "--level", "waits", "--send-waits", "at_once")
+        self.assertIn("0SEND_F0,0WAIT_SEND_F0", told)
+        self.assertNotIn("0SEND_F0,0WAIT_SEND_F0", self.answer(*words, "--level", "waits", "--send-buffers", "2"))
+        self.assertIn("need --level", self.refusal(*words, "--send-waits", "at_once"))
+
     def test_pipeline_plans_are_checked(self):
         plans = pathlib.Path(__file__).parent.parent / "unit" / "pipeline" / "plans"
         told = self.answer("schedule", str(plans / "good" / "two_stages.json"))
@@ -539,12 +561,15 @@ class Schedule(unittest.TestCase):
             cells = [[(cell, 20 * i, 20 * i + (20 if "B" in cell else 10)) for i, cell in enumerate(actions)]
                      for actions in outline["pipelines"][0]["actions"]]
             words = ("schedule", str(path), "--traces", self.write_traces(folder, cells, 0), "--format")
-            proposal = json.loads(self.answer(*words, "json", "--may-split"))["proposal"]
+            answer = json.loads(self.answer(*words, "json", "--may-split"))
+            proposal = answer["proposal"]
+            # One more than the simulation needs.
+            self.assertEqual(proposal["in_flight"], [each + 1 for each in answer["candidates"][0]["in_flight"]])
             better = pathlib.Path(folder, "better.json")
             better.write_text(self.answer(*words, "plan", "--may-split"))
             changed = json.loads(better.read_text())["pipelines"][0]
             self.assertEqual(changed["schedule"], proposal["schedule"])
-            self.assertEqual(changed["boundaries"][0]["in_flight"], proposal["in_flight"][0] + 1)
+            self.assertEqual(changed["boundaries"][0]["in_flight"], proposal["in_flight"][0])
             self.assertIn("pipeline plan", self.answer("schedule", str(better)))
             self.assertIn("needs a pipeline plan and --traces", self.refusal("schedule", str(path), "--format", "plan"))
             self.assertIn("needs a pipeline plan and --traces", self.refusal(*self.WORDS, "--format", "plan"))
@@ -567,7 +592,7 @@ class Schedule(unittest.TestCase):
              "name one after stage 1, and there is none"),
             (("1f1b", "--ranks", "2", "--micro-batches", "2", "--backward", "1ms"), "need --forward"),
             (("1f1b", "--ranks", "2", "--micro-batches", "4", "--memory-limit", "1"),
-             "rank 0 holds up to 2, and 1 is its limit"),
+             "rank 0 holds up to 2 in 0F1, and 1 is its limit"),
             (("arranged", "--ranks", "2", "--micro-batches", "2", "--forward", "1ms"),
              "times or limits are missing"),
             (("1f1b", "--rank", "2"), "did you mean '--ranks'?"),

@@ -20,6 +20,7 @@ SYNOPSIS
                [--boundary STAGE=TIME[+TIME],...] [--overlap PERCENT] [--epsilon PERCENT]
                [--memory-limit N] [--in-flight N,...] [--order loop|v] [--effort N]
                [--level compute|transfers|waits] [--receives-ahead N] [--send-buffers N]
+               [--send-waits at_once|before_reuse] [--routes FILE] [--reductions]
                [--traces FILE,... [--may-split]] [--pipeline N]
                [--format text|json|svg|csv|trace|plan]
   hetcomm_info --help | --version
@@ -102,6 +103,12 @@ OPTIONS
   --receives-ahead N
                    schedule: how many steps ahead a receive is posted (1).
   --send-buffers N schedule: waits for a send before this many later ones (1).
+  --send-waits WHEN
+                   schedule: at_once waits for a send right behind it, as PyTorch from 2.15 on wants
+                   it; before_reuse, unless given, before its buffer is used again.
+  --routes FILE    schedule: a JSON list with the ways of transfers over links that several share, and
+                   through host memory (pipeline/README.md).
+  --reductions     schedule: adds the reductions of gradients, for which FILE may have a way.
   --in-flight N,...
                    schedule: items that may have left one side of a boundary and not been taken on
                    the other; one for all boundaries or one for each. So many that no step waits for

@@ -57,7 +57,9 @@ std::string unknown_word(const std::string& word) {
                                            "--boundary",       "--epsilon",    "--overlap",
                                            "--memory-limit",   "--level",      "--receives-ahead",
                                            "--order",          "--effort",     "--send-buffers",
-                                           "--in-flight",      "--traces",     "--may-split"}
+                                           "--in-flight",      "--traces",     "--may-split",
+                                           "--pipeline",       "--routes",     "--reductions",
+                                           "--send-waits"}
                 : std::vector<std::string>{"explain", "topology", "reshard", "schedule"};
   if (std::count(known.begin(), known.end(), word) > 0) {
     return fmt::format("'{}' does not go with this command", word);
@@ -87,6 +89,10 @@ void add_schedule(CLI::App& command, ScheduleOrder& order) {
   command.add_option("--level", order.level)
       ->check(CLI::IsMember(std::vector<std::string>{"compute", "transfers", "waits"}));
   command.add_option("--send-buffers", order.send_buffers)->check(CLI::Range(1u, kMost));
+  command.add_option("--send-waits", order.send_waits)
+      ->check(CLI::IsMember(std::vector<std::string>{"at_once", "before_reuse"}));
+  command.add_option("--routes", order.routes);
+  command.add_flag("--reductions", order.reductions);
   command.add_option("--in-flight", order.in_flight)->delimiter(',');
   command.add_option("--receives-ahead", order.receives_ahead)->check(CLI::Range(0u, kMost));
   command.add_option("--traces", order.traces)->delimiter(',');

@@ -1,15 +1,22 @@
 #include "tools/info/schedule.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <charconv>
+#include <chrono>
 #include <cmath>
+#include <condition_variable>
 #include <cstdio>
 #include <hetcomm_plan/hetcomm_plan.h>
 #include <iterator>
 #include <map>
+#include <mutex>
 #include <optional>
 #include <stdexcept>
+#include <stop_token>
 #include <string_view>
+#include <thread>
 
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
@@ -112,7 +119,8 @@ void refuse_options(const ScheduleOrder& order, bool is_question) {
   const bool has_more = !order.forward.empty() || !order.backward.empty() ||
                         !order.weight_grad.empty() || !order.boundaries.empty() ||
                         order.overlap_percent > 0 || order.limit > 0 || order.level != "compute" ||
-                        order.receives_ahead || order.send_buffers || !order.in_flight.empty();
+                        order.receives_ahead || order.send_buffers || !order.send_waits.empty() ||
+                        !order.in_flight.empty() || !order.routes.empty() || order.reductions;
   if (is_named || (is_question && has_more)) {
     throw std::runtime_error(
         is_question
@@ -227,8 +235,7 @@ std::string proposed_plan(const ScheduleOrder& order, const Json& question) {
   for (Json& boundary : pipeline["boundaries"]) {
     const auto from = boundary["from"].get<size_t>();
     if (boundary["to"] != from + 1) continue;
-    // One more than no step waits for in the simulation, which has no jitter.
-    boundary["in_flight"] = proposal["in_flight"][from].get<uint32_t>() + 1;
+    boundary["in_flight"] = proposal["in_flight"][from];
   }
   return changed.dump(1) + "\n";
 }
@@ -269,18 +276,51 @@ Json question_of(const ScheduleOrder& order) {
              order.overlap_percent > 0) {
     throw std::runtime_error("--backward, --weight-grad, --boundary and --overlap need --forward");
   }
+  if (!order.routes.empty()) {
+    Json routes = Json::parse(read_file(order.routes), nullptr, false);
+    if (!routes.is_array()) {
+      throw std::runtime_error(fmt::format("{} is no JSON list of routes", order.routes));
+    }
+    question["routes"] = std::move(routes);
+  }
+  if (order.reductions) question["reductions"] = true;
   if (!order.in_flight.empty()) question["in_flight"] = order.in_flight;
   if (order.limit > 0) question["limits"] = {order.limit};
   if (order.level != "compute") {
     question["level"] = order.level;
     if (order.receives_ahead) question["receives_ahead"] = *order.receives_ahead;
     if (order.send_buffers) question["send_buffers"] = *order.send_buffers;
-  } else if (order.receives_ahead || order.send_buffers) {
-    throw std::runtime_error("--receives-ahead and --send-buffers need --level");
+    if (!order.send_waits.empty()) question["send_waits"] = order.send_waits;
+  } else if (order.receives_ahead || order.send_buffers || !order.send_waits.empty()) {
+    throw std::runtime_error("--receives-ahead, --send-buffers and --send-waits need --level");
   }
   if (traces.empty()) return question;
   return with_traces(std::move(question), std::move(traces), order.may_split);
 }
+
+// Says on a terminal how long a search has lasted, once it lasts.
+class SearchClock {
+ public:
+  SearchClock() {
+    if (isatty(STDERR_FILENO) == 0) return;
+    thread_ = std::jthread([this](const std::stop_token& stop) { tick(stop); });
+  }
+
+ private:
+  void tick(const std::stop_token& stop) {
+    std::mutex mutex;
+    std::unique_lock lock(mutex);
+    for (int seconds = 1;; ++seconds) {
+      changed_.wait_for(lock, stop, std::chrono::seconds(1), [] { return false; });
+      if (stop.stop_requested()) break;
+      if (seconds > 1) fmt::print(stderr, "\rsearching for {} s", seconds);
+    }
+    fmt::print(stderr, "\r{:30}\r", "");
+  }
+
+  std::condition_variable_any changed_;
+  std::jthread thread_;
+};
 
 const std::map<std::string, int32_t>& forms() {
   static const std::map<std::string, int32_t> all = {{"text", HETCOMM_PLAN_TEXT},
@@ -313,7 +353,11 @@ int print_schedule(const ScheduleOrder& order, const std::string& format) {
       throw std::runtime_error(
           "a plan is told as text, json or svg; csv and trace need --forward or --traces");
     }
-    std::fputs(tools::plan_answer(draft, text, forms().at(format), kFirstSize).c_str(), stdout);
+    std::optional<SearchClock> clock;
+    if (order.what == "arranged") clock.emplace();
+    const std::string answer = tools::plan_answer(draft, text, forms().at(format), kFirstSize);
+    clock.reset();
+    std::fputs(answer.c_str(), stdout);
     return kSuccess;
   } catch (const std::runtime_error& error) {
     std::fprintf(stderr, "hetcomm_info: %s\n", error.what());

@@ -27,6 +27,9 @@ struct ScheduleOrder {
   std::string level = "compute";
   std::optional<uint32_t> receives_ahead;
   std::optional<uint32_t> send_buffers;
+  std::string send_waits;            // "at_once", or "before_reuse"; "": the default
+  std::string routes;                // a file with the ways of transfers
+  bool reductions = false;           // adds REDUCE_GRAD
   std::vector<uint32_t> in_flight;   // one for all boundaries, or one for each
   std::vector<std::string> traces;   // files with the traces of a run, one for each rank
   bool may_split = false;            // a better schedule may split backward steps

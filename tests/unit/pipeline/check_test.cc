@@ -163,7 +163,7 @@ TEST(Check, PeaksFollowTheMemoryOfTheSteps) {
   options.limits = {6, 5, 4};
   EXPECT_EQ(verdict(split, options), "sound");
   options.limits = {6, 4, 4};
-  EXPECT_EQ(verdict(split, options), "rank 1 holds up to 5, and 4 is its limit");
+  EXPECT_EQ(verdict(split, options), "rank 1 holds up to 5 in 1F2, and 4 is its limit");
   EXPECT_EQ(check(split, options).status().code(), Code::kOutOfRange);
   // Recomputation: F keeps a tenth, and R brings the rest.
   const StepMemory again{.forward = 1, .recompute = 9, .input_grad = 0, .weight_grad = -10};

@@ -3,7 +3,10 @@
 // behind it, and gets what comes first.
 //   * with receives posted a step ahead all schedules come to a stop
 //   * a receive that is posted early stalls a forward step that does not need it
+//   * a receive that is posted early keeps the next item of a warm-up from leaving
 //   * ranks with several stages mix up their items
+//   * lengths that go ahead of the data in one order bring a ring to a stop
+#include <algorithm>
 #include <deque>
 #include <map>
 #include <set>
@@ -58,6 +61,10 @@ class OrderedRanks {
     return true;
   }
 
+  // Returns whether the output of |stage|'s forward step is at |rank|.
+  bool has(uint32_t rank, uint32_t stage, uint32_t micro_batch) const {
+    return ranks_[rank].here.contains({false, stage, micro_batch});
+  }
   // Returns how many receives got another item than the one they are for.
   int mixed_up() const { return mixed_up_; }
 
@@ -187,6 +194,69 @@ TEST(OrderedChannels, EarlyReceivesStallForwardSteps) {
   const std::set<std::string> done = OrderedRanks(early, held).play();
   EXPECT_TRUE(done.contains("0F1"));
   EXPECT_FALSE(done.contains("1F1"));
+}
+
+// Rank 0 has posted the receive for its second stage when it sends the second item of its first
+// one. So rank 1 gets that item a round trip later than it could.
+TEST(OrderedChannels, EarlyReceivesHoldBackTheWarmUp) {
+  const char* const other =
+      "1RECV_F0,1RECV_F1,1F0,1SEND_F0,1F1,1SEND_F1,3RECV_F0,3F0,3RECV_F1,3F1\n";
+  const Schedule early = read_csv(std::string("0F0,0SEND_F0,2RECV_F0,0F1,0SEND_F1,2RECV_F1,2F0,"
+                                              "2SEND_F0,2F1,2SEND_F1\n") +
+                                  other)
+                             .value();
+  const Schedule late = read_csv(std::string("0F0,0SEND_F0,0F1,0SEND_F1,2RECV_F0,2F0,2SEND_F0,"
+                                             "2RECV_F1,2F1,2SEND_F1\n") +
+                                 other)
+                            .value();
+  for (const Schedule* each : {&early, &late}) {
+    ASSERT_TRUE(check(*each).ok());
+    OrderedRanks ordered(*each, {"1F0"});
+    EXPECT_TRUE(ordered.play().contains("0F1"));
+    EXPECT_TRUE(ordered.has(1, 0, 0));
+    EXPECT_EQ(ordered.has(1, 0, 1), each == &late);
+  }
+}
+
+// Returns whether |ranks| ranks of a ring come to their end that all exchange lengths with both
+// neighbours, each operation after the one before it. A send waits for its receive. Odd ranks may
+// take the operations in another order.
+bool lengths_go_round(int ranks, bool odd_ranks_differ) {
+  struct Step {
+    bool sends = false;
+    int way = 0;  // -1: with the rank before, 1: with the one behind
+  };
+  const std::vector<Step> order = {{true, -1}, {false, -1}, {true, 1}, {false, 1}};
+  const std::vector<Step> other = {{false, 1}, {true, 1}, {false, -1}, {true, -1}};
+  std::vector<size_t> at(static_cast<size_t>(ranks));
+  const auto next = [&](int rank) {
+    const size_t step = at[static_cast<size_t>(rank)];
+    return odd_ranks_differ && rank % 2 == 1 ? other.at(step) : order.at(step);
+  };
+  for (bool goes_on = true; goes_on;) {
+    goes_on = false;
+    for (int rank = 0; rank < ranks; ++rank) {
+      if (at[static_cast<size_t>(rank)] == order.size()) continue;
+      const Step own = next(rank);
+      const int peer = (rank + own.way + ranks) % ranks;
+      if (!own.sends || at[static_cast<size_t>(peer)] == order.size()) continue;
+      const Step theirs = next(peer);
+      if (theirs.sends || theirs.way != -own.way) continue;
+      ++at[static_cast<size_t>(rank)];
+      ++at[static_cast<size_t>(peer)];
+      goes_on = true;
+    }
+  }
+  return std::count(at.begin(), at.end(), order.size()) == ranks;
+}
+
+// The executor tells all lengths of a step in one agreement before the first transfer, and posts
+// receives by length and tag: lengths_test.cc has runs with four stages.
+TEST(OrderedChannels, LengthsAheadOfTheDataStopARing) {
+  for (const int ranks : {4, 6, 8}) {
+    EXPECT_FALSE(lengths_go_round(ranks, false)) << ranks;
+    EXPECT_TRUE(lengths_go_round(ranks, true)) << ranks;
+  }
 }
 
 // A rank that sends for several stages does so in another order than the receiver expects.

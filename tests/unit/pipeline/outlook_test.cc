@@ -2,6 +2,9 @@
 //    - a question by name, by PyTorch's text and by actions gives the same schedule;
 //    - every wrong entry is refused with its path, and what no schedule can do with its reason;
 //    - the critical path is without gaps: its steps and transfers take the whole time;
+//    - steps never wait for room unless items in flight are given;
+//    - routes: without sharing they change nothing, staging adds up, shared links serve one at a
+//      time, and steps and the end wait for gathers and reductions;
 //    - answers are the same bytes each time, and JSON and traces are JSON.
 #include "pipeline/outlook/outlook.h"
 
@@ -151,7 +154,7 @@ TEST(Question, WrongEntriesAreNamed) {
   EXPECT_THAT(refusal(question(schedule, R"("in_flight": [0])")),
               HasSubstr("one item in flight at least"));
   EXPECT_THAT(refusal(question(schedule, R"("limits": [1, 1])")),
-              HasSubstr("rank 0 holds up to 2, and 1 is its limit"));
+              HasSubstr("rank 0 holds up to 2 in 0F1, and 1 is its limit"));
   EXPECT_THAT(refusal(question(schedule, R"("send_buffers": 0, "level": "waits")")),
               HasSubstr("send_buffers is 0"));
 }
@@ -282,6 +285,201 @@ TEST(Outlook, MemoryHasTheUnitOfTheQuestion) {
       R"({"name": "zb-h1", "ranks": 2, "micro_batches": 6})",
       R"("memory": [{"forward_adds": 1000, "input_grad_frees": 400, "weight_grad_frees": 600}])"));
   EXPECT_THAT(outlook.peaks, ElementsAre(2000, 1600));
+}
+
+TEST(Outlook, MemoryIsToldOverTime) {
+  const Outlook outlook =
+      outlook_of(question(R"({"name": "1f1b", "ranks": 2, "micro_batches": 2})",
+                          R"("times": {"stages": [{"forward_ns": 10, "backward_ns": 20}]},
+         "memory": [{"forward_adds": 4, "input_grad_frees": 1, "weight_grad_frees": 3}])"));
+  const json told = json::parse(to_json(outlook))["forecast"]["memory"];
+  EXPECT_EQ(told[0], json::parse(R"([{"at_ns": 0, "held": 4}, {"at_ns": 10, "held": 8},
+                                     {"at_ns": 60, "held": 4}, {"at_ns": 90, "held": 0}])"));
+  std::vector<std::pair<double, int64_t>> counted;
+  const json trace = json::parse(to_chrome_trace(outlook));
+  for (const json& event : trace["traceEvents"]) {
+    if (event["ph"] != "C" || event["name"] != "memory of rank 0") continue;
+    counted.emplace_back(event["ts"].get<double>(), event["args"]["held"].get<int64_t>());
+  }
+  EXPECT_THAT(counted, ElementsAre(testing::Pair(0.0, 4), testing::Pair(0.01, 8),
+                                   testing::Pair(0.06, 4), testing::Pair(0.09, 0)));
+}
+
+TEST(Outlook, ForwardStepsAloneKeepNothing) {
+  const Outlook outlook = outlook_of(
+      question(R"({"name": "forward-only", "ranks": 2, "micro_batches": 64})", R"("limits": [1])"));
+  EXPECT_THAT(outlook.peaks, ElementsAre(1, 1));
+}
+
+// The first stage needs all its items in flight at once.
+TEST(Outlook, NoStepWaitsForRoomUnlessItemsInFlightAreGiven) {
+  for (const uint32_t micro_batches : {3u, 16u, 17u}) {
+    const std::string schedule =
+        fmt::format(R"({{"name": "gpipe", "ranks": 2, "micro_batches": {}}})", micro_batches);
+    const std::string times = R"("times": {"stages": [{"forward_ns": 10, "backward_ns": 20}],
+        "forward": [{"latency_ns": 1000}]})";
+    const Outlook found = outlook_of(question(schedule, times));
+    EXPECT_EQ(found.forecast.total_ns,
+              outlook_of(question(schedule, times + R"(, "in_flight": [64])")).forecast.total_ns);
+    EXPECT_EQ(found.forecast.total_ns, micro_batches * 30u + 2 * 1000u + 30u);
+  }
+}
+
+// --- routes --------------------------------------------------------------------------------------
+
+TEST(Routes, ThatShareNothingChangeNothing) {
+  for (const std::string& name : schedule_names()) {
+    const std::string schedule =
+        fmt::format(R"({{"name": "{}", "ranks": 4, "micro_batches": 8}})", name);
+    const std::string times = R"("times": {"stages": [{"forward_ns": 10, "backward_ns": 20}],
+        "forward": [{"busy_ns": 7, "latency_ns": 4}]})";
+    const Outlook plain = outlook_of(question(schedule, times));
+    const Outlook routed = outlook_of(question(schedule, times + R"(, "routes": [
+            {"after": 1, "hops": [{"busy_ns": 7, "latency_ns": 4, "resources": ["a"]}]}])"));
+    EXPECT_EQ(routed.forecast.total_ns, plain.forecast.total_ns) << name;
+    EXPECT_EQ(routed.forecast.actions, plain.forecast.actions) << name;
+    EXPECT_EQ(routed.in_flight, plain.in_flight) << name;
+    // Two halves of a pair may get what they lack at the same time: then one is named.
+    if (name == "dualpipe-v") continue;
+    EXPECT_EQ(routed.forecast.bounds, plain.forecast.bounds) << name;
+  }
+}
+
+// Each half of a pair waits for what it lacks itself: the first one has an input and the room of
+// four items, and the second one the room of one.
+TEST(Routes, HalvesOfAPairAreBlamedApart) {
+  const std::string schedule = R"({"csv": "0F0,0F1,0F2,0F3,0B0,0B1,0B2,0B3\n1F0,1F1,1B0,)"
+                               R"((1F2;1B1)OVERLAP_F_B,(1F3;1B2)OVERLAP_F_B,1B3\n)"
+                               R"(2F0,2B0,2F1,2B1,2F2,2B2,2F3,2B3\n"})";
+  const std::string times = R"("times": {"stages": [{"forward_ns": 10, "backward_ns": 20}],
+      "forward": [{"busy_ns": 1}, {"busy_ns": 1}], "backward": [{"busy_ns": 100}, {"busy_ns": 1}]},
+      "in_flight": [1, 4])";
+  const Outlook plain = outlook_of(question(schedule, times));
+  const Outlook routed = outlook_of(question(schedule, times + R"(, "routes": [
+          {"after": 0, "direction": "backward", "hops": [{"busy_ns": 100, "resources": ["a"]}]}])"));
+  EXPECT_EQ(routed.forecast.total_ns, plain.forecast.total_ns);
+  EXPECT_EQ(routed.forecast.bounds, plain.forecast.bounds);
+  EXPECT_EQ(to_text(routed).substr(0, 200), to_text(plain).substr(0, 200));
+  EXPECT_EQ(json::parse(to_json(routed))["forecast"]["critical_path"],
+            json::parse(to_json(plain))["forecast"]["critical_path"]);
+}
+
+TEST(Routes, StagesOfAWayAddUp) {
+  const std::string schedule = R"({"name": "forward-only", "ranks": 2, "micro_batches": 1})";
+  const std::string hops = R"("hops": [{"busy_ns": 1, "resources": ["out"]},
+      {"busy_ns": 2, "latency_ns": 20, "resources": ["wire", "nic"]}, {"busy_ns": 3}])";
+  const std::string times = R"("times": {"stages": [{"forward_ns": 10}]}, "routes": )";
+  const Outlook outlook = outlook_of(question(schedule, times + R"([{"after": 0, )" + hops + "}]"));
+  EXPECT_EQ(outlook.forecast.total_ns, 10u + 26 + 10);
+  const json told = json::parse(to_json(outlook))["forecast"];
+  EXPECT_EQ(told["resources"][1], json::parse(R"({"name": "wire forward", "busy_ns": 2})"));
+  EXPECT_THAT(to_text(outlook), HasSubstr("wire forward: busy 0.000 ms, 4.3 %"));
+}
+
+// Two boundaries over one wire, and both directions of a boundary.
+TEST(Routes, SharedLinksServeOneTransferAtATime) {
+  const std::string schedule = R"({"name": "forward-only", "ranks": 3, "micro_batches": 8})";
+  const std::string times = R"("times": {"stages": [{"forward_ns": 10}]}, "routes": )";
+  const auto wire = [](int after, const char* name, const char* more) {
+    return fmt::format(R"({{"after": {}, "hops": [{{"busy_ns": 10, "resources": ["{}"]}}]{}}})",
+                       after, name, more);
+  };
+  const auto total = [&](const std::string& routes) {
+    return outlook_of(question(schedule, times + "[" + routes + "]")).forecast.total_ns;
+  };
+  EXPECT_EQ(total(wire(0, "a", "") + "," + wire(1, "b", "")), 80u + 4 * 10);
+  // 16 transfers over one wire, behind the first step and before the last one.
+  EXPECT_EQ(total(wire(0, "a", "") + "," + wire(1, "a", "")), 160u + 2 * 10);
+  const std::string training = R"({"name": "1f1b", "ranks": 2, "micro_batches": 8})";
+  const std::string one_way = R"(, "direction": "forward")";
+  const std::string other_way = R"(, "direction": "backward")";
+  const Outlook half =
+      outlook_of(question(training, times + "[" + wire(0, "a", one_way.c_str()) + "," +
+                                        wire(0, "a", other_way.c_str()) + "]"));
+  const Outlook full = outlook_of(question(training, times + "[" + wire(0, "a", "") + "]"));
+  EXPECT_EQ(half.resources.size(), 1u);
+  EXPECT_EQ(half.resources[0].busy_ns, 160u);
+  EXPECT_EQ(full.resources.size(), 2u);
+  EXPECT_GE(half.forecast.total_ns, full.forecast.total_ns);
+}
+
+TEST(Routes, StepsWaitForGathersAndTheEndForReductions) {
+  const std::string schedule = R"({"csv": "0UNSHARD,0F0,0B0,0RESHARD\n1F0,1B0\n"})";
+  const std::string times = R"("times": {"stages": [{"forward_ns": 10, "backward_ns": 20}]})";
+  const uint64_t plain = outlook_of(question(schedule, times)).forecast.total_ns;
+  EXPECT_EQ(plain, 60u);
+  const Outlook gathers = outlook_of(
+      question(schedule, times + R"(, "routes": [{"gather": 0, "hops": [{"busy_ns": 50}]}])"));
+  EXPECT_EQ(gathers.forecast.total_ns, plain + 50);
+  EXPECT_THAT(to_text(gathers), HasSubstr("45.5 % for weights"));
+  const Outlook reduces = outlook_of(question(schedule, times + R"(, "reductions": true,
+                  "routes": [{"reduce": [0, 1], "hops": [{"busy_ns": 7, "resources": ["wire"]}]}])"));
+  EXPECT_EQ(reduces.forecast.total_ns, plain + 7);
+  const json told = json::parse(to_json(reduces))["forecast"]["reductions"];
+  EXPECT_EQ(told, json::parse(R"([{"stages": [0, 1], "start_ns": 60, "end_ns": 67}])"));
+  EXPECT_THAT(to_text(reduces), HasSubstr("reduction of stages 0 1"));
+  EXPECT_THAT(to_chrome_trace(reduces), HasSubstr("reduction of stages 0 1"));
+}
+
+TEST(Routes, CriticalPathsHaveNoGaps) {
+  for (const char* name : {"gpipe", "1f1b", "eager-1f1b", "zb-h1", "zb-h2", "zb-v", "dualpipe-v",
+                           "interleaved-1f1b", "four-phase", "forward-only"}) {
+    for (const char* more : {"", R"(, "in_flight": [4])",
+                             R"(, "level": "waits", "receives_ahead": 3, "send_buffers": 4)"}) {
+      const Outlook outlook = outlook_of(
+          question(fmt::format(R"({{"name": "{}", "ranks": 3, "micro_batches": 8}})", name),
+                   std::string(R"("times": {"stages": [{"forward_ns": 10, "backward_ns": 20}],
+              "forward": [{"busy_ns": 3, "latency_ns": 1}]}, "routes": [
+              {"after": 0, "slices": 2, "hops": [{"busy_ns": 4, "resources": ["a"]},
+                                    {"busy_ns": 9, "latency_ns": 30, "resources": ["wire"]}]},
+              {"after": 1, "hops": [{"busy_ns": 9, "latency_ns": 30, "resources": ["wire"]}]}])") +
+                       more));
+      uint64_t at = 0;
+      for (const CriticalStep& step : critical_path(outlook)) {
+        const Span& span = outlook.forecast.actions[step.rank][step.action];
+        EXPECT_EQ(span.start_ns, at + step.transfer_ns) << name << more;
+        at = span.end_ns;
+      }
+      EXPECT_EQ(at, outlook.forecast.total_ns) << name << more;
+    }
+  }
+}
+
+TEST(Routes, WrongOnesAreNamed) {
+  const std::string schedule = R"({"name": "1f1b", "ranks": 2, "micro_batches": 2})";
+  const auto told = [&](const std::string& route) {
+    return refusal(question(
+        schedule, R"("times": {"stages": [{"forward_ns": 10}]}, "routes": [)" + route + "]"));
+  };
+  EXPECT_EQ(told(R"({"after": 0, "hops": [{}]})"), "none");
+  EXPECT_THAT(told(R"({"hops": [{}]})"), HasSubstr("routes[0] needs one of after, gather and"));
+  EXPECT_THAT(told(R"({"after": 0, "gather": 0, "hops": [{}]})"), HasSubstr("needs one of"));
+  EXPECT_THAT(told(R"({"after": 0})"), HasSubstr("routes[0].hops is missing or empty"));
+  EXPECT_THAT(told(R"({"after": 1, "hops": [{}]})"),
+              HasSubstr("routes[0]: there is no boundary after stage 1"));
+  EXPECT_THAT(told(R"({"gather": 2, "hops": [{}]})"), HasSubstr("there is no stage 2"));
+  EXPECT_THAT(told(R"({"reduce": [], "hops": [{}]})"), HasSubstr("reduce has no stage"));
+  EXPECT_THAT(told(R"({"reduce": [0, 0], "hops": [{}]})"), HasSubstr("another route"));
+  EXPECT_THAT(told(R"({"reduce": [0], "hops": [{}]})"), HasSubstr("have no REDUCE_GRAD"));
+  EXPECT_THAT(told(R"({"after": 0, "hops": [{}]}, {"after": 0, "hops": [{}]})"),
+              HasSubstr("routes[1]: stage 0 has another route"));
+  EXPECT_THAT(told(R"({"gather": 0, "direction": "both", "hops": [{}]})"),
+              HasSubstr("direction is for a boundary"));
+  EXPECT_THAT(told(R"({"after": 0, "slices": 0, "hops": [{}]})"), HasSubstr("slices is 0"));
+  EXPECT_THAT(told(R"({"after": 0, "hops": [{"resources": [1]}]})"),
+              HasSubstr("routes[0].hops[0].resources[0] is no text"));
+  EXPECT_THAT(told(R"({"after": 0, "hops": [{"resources": ["a", "a"]}]})"), HasSubstr("twice"));
+  EXPECT_THAT(refusal(question(schedule, R"("routes": [{"after": 0, "hops": [{}]}])")),
+              HasSubstr("routes need times"));
+  std::string many;
+  for (int i = 0; i < 64; ++i) {
+    many += fmt::format(R"({}{{"busy_ns": 9007199254740992}})", i == 0 ? "" : ",");
+  }
+  EXPECT_THAT(refusal(question(R"({"name": "1f1b", "ranks": 2, "micro_batches": 100})",
+                               R"("times": {"stages": [{"forward_ns": 10}]}, "routes": [
+                                   {"after": 0, "hops": [)" +
+                                   many + "]}]")),
+              HasSubstr("longer than 2^62 ns"));
 }
 
 TEST(Outlook, AnswersAreTheSameBytesAndSoundDocuments) {

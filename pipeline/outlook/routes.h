@@ -1,0 +1,45 @@
+// The ways of the transfers in a question, for what one time per boundary cannot say: links and NICs
+// that transfers share, staging through host memory, and gathers and reductions over the same links.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "pipeline/schedule/schedule.h"
+#include "pipeline/simulate/events.h"
+#include "pipeline/simulate/times.h"
+#include "src/base/status.h"
+
+namespace hetcomm::pipeline {
+
+struct QuestionRoute {
+  enum class Use : uint8_t { kForward, kBackward, kBothWays, kGather, kReduce };
+  // One step of the way. With kBothWays each direction has the resources for itself.
+  struct Hop {
+    uint64_t busy_ns = 0;
+    uint64_t latency_ns = 0;
+    std::vector<std::string> resources;
+  };
+  Use use = Use::kBothWays;
+  // The stage before the boundary; the one that gathers its weights; or those whose gradients are
+  // reduced together.
+  std::vector<uint32_t> stages;
+  std::vector<Hop> hops;
+  uint32_t slices = 1;
+};
+
+// A question for the simulator by events.
+struct RoutedInput {
+  EventInput input;                            // of one pipeline
+  std::vector<std::string> resources;          // their names, by number
+  std::vector<std::vector<uint32_t>> reduced;  // the stages of each reduction
+};
+
+// Gives each transfer of |schedule| its way. A boundary without a route takes what |times| say, over a
+// link of its own. Fails with kInvalidArgument if a route is for a stage or a boundary that does not
+// exist, or two are for one.
+Result<RoutedInput> routed_input(const Schedule& schedule, const PipelineTimes& times,
+                                 const std::vector<QuestionRoute>& routes);
+
+}  // namespace hetcomm::pipeline
