@@ -141,8 +141,9 @@ typedef struct hetcomm_pipeline_action {
 } hetcomm_pipeline_action_t;
 
 /* Performs a step. Returns HETCOMM_OK, or the negative status with which the run ends on this rank;
- * any other value counts as INTERNAL. The texts on all ranks have what it writes to |reason|. It
- * may call hetcomm, but not run or destroy this pipeline. It must not throw. */
+ * any other value counts as INTERNAL, and so do BUSY and INVALID_ARGUMENT, with which a run says
+ * that it has not begun. The texts on all ranks have what it writes to |reason|. It may call
+ * hetcomm, but not run or destroy this pipeline. It must not throw. */
 typedef hetcomm_status_t (*hetcomm_pipeline_function_t)(void* user_data,
                                                         const hetcomm_pipeline_action_t* action);
 
@@ -178,8 +179,8 @@ typedef hetcomm_status_t (*hetcomm_pipeline_pair_t)(void* user_data,
 typedef struct hetcomm_pipeline_options {
   /* The caller sets it to sizeof(hetcomm_pipeline_options_t). */
   size_t struct_size;
-  /* Time limit of the creation. 0: HETCOMM_TIMEOUT. It does not cover the split of the
-   * communicator, to which HETCOMM_TIMEOUT applies. */
+  /* How long the creation waits for all ranks to call. 0: HETCOMM_TIMEOUT, which applies to what
+   * follows in any case. */
   uint64_t timeout_ns;
   /* The callbacks work in this stream: data leaves when the stream has come to the end of the step
    * that made it. The stream belongs to the device of this rank in the plan, and has the flag
@@ -271,7 +272,9 @@ typedef struct hetcomm_pipeline_gradient {
    * different terms (HETCOMM_PLACEMENT_PARTIAL); those that hold the same have copies. Other stages
    * and pipelines may cut the tensor otherwise. Read during the call. */
   const hetcomm_layout_t* layout;
-  hetcomm_buffer_t buffer; /* valid until the gradients are replaced or the pipeline is destroyed */
+  /* Valid until the gradients are replaced or the pipeline is destroyed. A plain pointer may also
+   * lead to memory of a device, as for hetcomm_buffer_pointer(). */
+  hetcomm_buffer_t buffer;
   hetcomm_datatype_t type;
   uint32_t reserved;
 } hetcomm_pipeline_gradient_t;

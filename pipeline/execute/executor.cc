@@ -21,22 +21,6 @@ uint32_t flags_of(RunKind kind) {
   return kind == RunKind::kEvaluate ? HETCOMM_PIPELINE_EVALUATE : 0;
 }
 
-// A time limit of several calls together. 0: that of the library, for each.
-class Countdown {
- public:
-  explicit Countdown(uint64_t timeout_ns) : timeout_ns_(timeout_ns), began_ns_(clock_ns()) {}
-  // Returns what is left, as the C API takes it.
-  uint64_t left_ns() const {
-    const uint64_t passed_ns = clock_ns() - began_ns_;
-    if (timeout_ns_ == 0) return HETCOMM_TIMEOUT_DEFAULT;
-    return passed_ns >= timeout_ns_ ? HETCOMM_TIMEOUT_POLL : timeout_ns_ - passed_ns;
-  }
-
- private:
-  const uint64_t timeout_ns_;
-  const uint64_t began_ns_;
-};
-
 // The other ranks end with ABORTED, unless they have found out by themselves that a rank is lost.
 std::string text_for_others(uint32_t rank, const Status& failure) {
   return fmt::format("the pipeline ended on rank {} with {}: {}", rank, code_name(failure.code()),
@@ -48,7 +32,6 @@ std::string text_for_others(uint32_t rank, const Status& failure) {
 Result<std::unique_ptr<Executor>> Executor::create(hetcomm_communicator_t* communicator,
                                                    std::string_view plan, Trainer trainer,
                                                    uint64_t timeout_ns, const Status& known) {
-  const Countdown countdown(timeout_ns);
   std::unique_ptr<Executor> made;
   PlanHash hash{};
   const Status prepared = status_of([&]() -> Status {
@@ -64,12 +47,15 @@ Result<std::unique_ptr<Executor>> Executor::create(hetcomm_communicator_t* commu
   HETCOMM_RETURN_IF_ERROR(of_call(hetcomm_communicator_split(
       communicator, 0, static_cast<int32_t>(made->loaded_->program().rank), &own)));
   made->communicator_.reset(own);
+  RunRecord record;
   const Status opened = status_of([&]() -> Status {
     HETCOMM_RETURN_IF_ERROR(made->find_place(communicator));
+    record.steps.reserve(made->loaded_->program().steps.size());
     return made->loaded_->open_channels(made->place_);
   });
-  HETCOMM_RETURN_IF_ERROR(agree(own, opened, hash, countdown.left_ns()).status);
-  made->use(std::move(made->loaded_));
+  // All ranks have called: what is left of the time limit does not count.
+  HETCOMM_RETURN_IF_ERROR(agree(own, opened, hash, HETCOMM_TIMEOUT_DEFAULT).status);
+  made->use(std::move(made->loaded_), std::move(record));
   return made;
 }
 
@@ -110,12 +96,11 @@ Status Executor::find_place(hetcomm_communicator_t* communicator) {
   return known.annotate(fmt::format("plan: ranks[{}].device", rank));
 }
 
-// Takes |loaded|, whose channels are open.
-void Executor::use(std::unique_ptr<LoadedPlan> loaded) {
+// Takes |loaded|, whose channels are open, and |record|, which has room for its steps.
+void Executor::use(std::unique_ptr<LoadedPlan> loaded, RunRecord record) {
   loaded_ = std::move(loaded);
   program_ = &loaded_->program();
-  record_ = {};
-  record_.steps.reserve(program_->steps.size());
+  record_ = std::move(record);
   facts_.buffer_bytes = loaded_->buffer_bytes() + (sums_ ? sums_->buffer_bytes() : 0);
   facts_.slots = program_->slots;
   facts_.chunks = static_cast<uint32_t>(program_->chunks.size());
@@ -143,16 +128,23 @@ Status Executor::set_schedule(std::string_view plan, uint64_t timeout_ns, const 
     return sums_ && !sums_->is_empty() ? next->check_sums(trainer_) : Status();
   });
   Agreement agreed = agree(communicator_.get(), prepared, hash, timeout_ns);
+  RunRecord record;
   if (agreed.status.ok()) {
-    ++place_.generation;
-    const Status opened = status_of([&] { return next->open_channels(place_); });
+    // The plan before this one is gone on all ranks, and its tags can be used again.
+    place_.generation ^= 1;
+    const Status opened = status_of([&] {
+      record.steps.reserve(next->program().steps.size());
+      return next->open_channels(place_);
+    });
     // All ranks have called: what is left of the time limit does not count.
     agreed = agree(communicator_.get(), opened, hash, HETCOMM_TIMEOUT_DEFAULT);
+    // Ranks may have opened different numbers of channels with these tags. The plan in use keeps its own.
+    if (!agreed.status.ok()) place_.generation = (place_.generation | 1) + 1;
   }
   // A rank that has not heard of the others cannot know which plan they have.
   if (!agreed.all_know) return fail(agreed.status);
   HETCOMM_RETURN_IF_ERROR(agreed.status);
-  use(std::move(next));
+  use(std::move(next), std::move(record));
   return {};
 }
 
@@ -165,7 +157,7 @@ Status Executor::set_gradients(const hetcomm_pipeline_gradient_t* gradients, siz
     HETCOMM_RETURN_IF_ERROR(known);
     next = std::make_unique<GradientSums>();
     if (count > 0) HETCOMM_RETURN_IF_ERROR(loaded_->check_sums(trainer_));
-    return next->give(gradients, count, loaded_->plan(), loaded_->program());
+    return next->give(gradients, count, place_.context, loaded_->plan(), loaded_->program());
   });
   Agreement agreed = agree(communicator_.get(), prepared, loaded_->hash(), timeout_ns);
   if (agreed.status.ok()) {
@@ -256,16 +248,21 @@ Status Executor::perform(const RunWish& wish) {
       return begun.annotate(fmt::format("posting receives from stage {}", each.maker()));
     }
   }
-  record_.step = wish.terms.step;
-  record_.kind = kind_;
-  record_.steps.clear();
-  is_recorded_ = true;
   while (at_ < program_->steps.size()) {
     const size_t count = program_->steps[at_].action.overlaps_next ? 2 : 1;
     HETCOMM_RETURN_IF_ERROR(perform_steps(at_, count));
     at_ += count;
   }
+  begin_record();
   return end();
+}
+
+// A run that fails before its first step leaves the record of the last one as it is.
+void Executor::begin_record() {
+  if (std::exchange(is_recorded_, true)) return;
+  record_.step = limits_.step;
+  record_.kind = kind_;
+  record_.steps.clear();
 }
 
 Status Executor::perform_steps(size_t first, size_t count) {
@@ -312,36 +309,51 @@ Status Executor::wait_for(size_t index, StepRecord& record) {
   if (taken.empty() && made.empty()) return {};
   const uint64_t began_ns = clock_ns();
   uint64_t has_data_ns = began_ns;
+  Status ready = wait_for_data(taken, step.action.micro_batch, has_data_ns);
+  if (ready.ok()) {
+    ready = wait_for_room(made, step.action.micro_batch);
+    record.room_wait_ns = clock_ns() - has_data_ns;
+  }
+  record.data_wait_ns = has_data_ns - began_ns;
+  facts_.data_wait_ns += record.data_wait_ns;
+  facts_.room_wait_ns += record.room_wait_ns;
+  return ready;
+}
+
+// Sets |has_data_ns| to the time when the last data came, if this had to wait.
+Status Executor::wait_for_data(const std::vector<uint32_t>& taken, uint32_t micro_batch,
+                               uint64_t& has_data_ns) {
   for (const uint32_t channel : taken) {
     Channel& own = loaded_->channels()[channel];
     if (own.role() != ChannelRole::kReceive) continue;
-    const Result<bool> is_here = own.look(step.action.micro_batch);
+    const Result<bool> is_here = own.look(micro_batch);
     Status here = is_here.status();
     if (here.ok() && !is_here.value()) {
-      here = own.await(step.action.micro_batch);
+      here = own.await(micro_batch);
       has_data_ns = clock_ns();
     }
     if (!here.ok()) {
       return here.annotate(fmt::format("waiting for data of stage {}", own.maker()));
     }
   }
+  return {};
+}
+
+Status Executor::wait_for_room(const std::vector<uint32_t>& made, uint32_t micro_batch) {
   for (const uint32_t channel : made) {
-    const Status free = loaded_->channels()[channel].acquire(step.action.micro_batch);
+    Channel& own = loaded_->channels()[channel];
+    const Status free = own.acquire(micro_batch);
     if (!free.ok()) {
-      return free.annotate(
-          fmt::format("sending an earlier item to stage {}", loaded_->channels()[channel].taker()));
+      return free.annotate(fmt::format("sending an earlier item to stage {}", own.taker()));
     }
   }
-  record.data_wait_ns = has_data_ns - began_ns;
-  record.room_wait_ns = clock_ns() - has_data_ns;
-  facts_.data_wait_ns += record.data_wait_ns;
-  facts_.room_wait_ns += record.room_wait_ns;
   return {};
 }
 
 // Calls the trainer for |count| steps from |first| on, and adds |records| of those that were called.
 Status Executor::call(size_t first, size_t count, const StepRecord* records) {
   reason_[0] = '\0';
+  begin_record();
   for (size_t i = 0; i < count; ++i) fill(program_->steps[first + i], calls_[i]);
   if (count == 2 && trainer_.pair != nullptr) {
     const uint64_t start_ns = clock_ns();
@@ -490,6 +502,12 @@ void Executor::release(const std::vector<uint32_t>& channels, uint32_t micro_bat
 // Waits until all data has left, and all ranks have come to their end.
 Status Executor::end() {
   const uint64_t began_ns = clock_ns();
+  const Status ended = wait_for_end();
+  facts_.end_wait_ns += clock_ns() - began_ns;
+  return ended;
+}
+
+Status Executor::wait_for_end() {
   for (Channel& each : loaded_->channels()) {
     const Status sent = each.settle();
     if (!sent.ok()) {
@@ -499,9 +517,7 @@ Status Executor::end() {
   if (sums_ && kind_ == RunKind::kTrain && loaded_->trains()) {
     HETCOMM_RETURN_IF_ERROR(sums_->settle(limits_, [&] { return check_waiting(); }));
   }
-  const Status met = meet_all();
-  facts_.end_wait_ns += clock_ns() - began_ns;
-  return met.annotate("waiting for all ranks to end the step");
+  return meet_all().annotate("waiting for all ranks to end the step");
 }
 
 Status Executor::meet_all() {
@@ -509,10 +525,11 @@ Status Executor::meet_all() {
   HETCOMM_RETURN_IF_ERROR(terms_.settle(limits_.patience));
   const Result<uint64_t> left_ns = limits_.left_ns();
   if (!left_ns.ok()) return left_ns.status();
-  // Without a time limit of the run that of the library counts.
+  // Without a time limit of the run that of the library counts for each wait.
+  const bool has_limit = limits_.patience.wait_ns == UINT64_MAX;
   hetcomm_collective_options_t options{};
   options.struct_size = sizeof(options);
-  options.timeout_ns = left_ns.value() == UINT64_MAX ? HETCOMM_TIMEOUT_DEFAULT : left_ns.value();
+  options.timeout_ns = has_limit ? left_ns.value() : HETCOMM_TIMEOUT_DEFAULT;
   HETCOMM_RETURN_IF_ERROR(of_call(hetcomm_barrier(communicator_.get(), &options, &meeting_)));
   return wait_patiently({.ask = limits_.patience.ask}, meeting_);
 }
@@ -543,6 +560,7 @@ Status Executor::fail(const Status& failure) {
     const std::lock_guard<std::mutex> lock(cancel_mutex_);
     return {Code::kCancelled, cancel_reason_};
   });
+  const bool says_none_began = told.code() == Code::kInvalidArgument || told.code() == Code::kBusy;
   const Status announced = status_of([&] {
     return of_call(hetcomm_communicator_abort(communicator_.get(),
                                               text_for_others(program_->rank, failure).c_str()));
@@ -554,7 +572,14 @@ Status Executor::fail(const Status& failure) {
   terms_.drain();
   if (meeting_ != nullptr) static_cast<void>(wait(std::exchange(meeting_, nullptr)));
   if (sums_) sums_->drain("the pipeline has ended");
-  ended_ = told;
+  // With these a caller would take it that no run has begun.
+  if (says_none_began) {
+    ended_ = status_of([&]() -> Status {
+      return {Code::kInternal, fmt::format("{} ({})", told.text(), code_name(told.code()))};
+    });
+  } else {
+    ended_ = told;
+  }
   return ended_;
 }
 

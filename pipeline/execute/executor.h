@@ -80,7 +80,7 @@ class Executor {
   Status prepare(hetcomm_communicator_t* communicator, std::string_view plan);
   Status find_wait_limit();
   Status find_place(hetcomm_communicator_t* communicator);
-  void use(std::unique_ptr<LoadedPlan> loaded);
+  void use(std::unique_ptr<LoadedPlan> loaded, RunRecord record);
 
   Status perform(const RunWish& wish);
   // Performs |count| steps from |first| on: one, or a pair.
@@ -89,6 +89,10 @@ class Executor {
   Status check_run();
   Status check_waiting();
   Status wait_for(size_t index, StepRecord& record);
+  Status wait_for_data(const std::vector<uint32_t>& taken, uint32_t micro_batch,
+                       uint64_t& has_data_ns);
+  Status wait_for_room(const std::vector<uint32_t>& made, uint32_t micro_batch);
+  void begin_record();
   Status call(size_t first, size_t count, const StepRecord* records);
   void keep(StepRecord record, uint64_t start_ns);
   template <typename Body>
@@ -103,6 +107,7 @@ class Executor {
   Status announce_sums(const ProgramStep& step);
   void release(const std::vector<uint32_t>& channels, uint32_t micro_batch);
   Status end();
+  Status wait_for_end();
   // Waits until all ranks have come here.
   Status meet_all();
   static Status asked(const RunWish& wish);

@@ -144,10 +144,13 @@ uint64_t elements_needed(const HeldGradient& gradient) {
 
 uint64_t element_bytes(int32_t type) { return size_of(static_cast<ElementType>(type)); }
 
-Status check_memory(const hetcomm_buffer_t& buffer) {
+// Finds out where a plain pointer leads, and checks the bounds of a memory.
+Status find_memory(hetcomm_context_t* context, hetcomm_buffer_t& buffer) {
   if (buffer.length == 0) return {};
   if (buffer.memory == nullptr) {
-    return buffer.offset != 0 ? Status() : invalid("the buffer is at a null pointer");
+    if (buffer.offset == 0) return invalid("the buffer is at a null pointer");
+    return of_call(hetcomm_buffer_pointer(context, reinterpret_cast<const void*>(buffer.offset),
+                                          buffer.length, &buffer));
   }
   uint64_t size = 0;
   HETCOMM_RETURN_IF_ERROR(of_call(hetcomm_memory_size(buffer.memory, &size)));
@@ -165,9 +168,10 @@ hetcomm_buffer_t part_of(const hetcomm_buffer_t& buffer, uint64_t offset, uint64
 }  // namespace
 
 Status GradientSums::give(const hetcomm_pipeline_gradient_t* gradients, size_t count,
-                          const PipelinePlan& plan, const Program& program) {
+                          hetcomm_context_t* context, const PipelinePlan& plan,
+                          const Program& program) {
   of_ = &plan;
-  if (program.chunks.size() > kMaxChunks) {
+  if (count > 0 && program.chunks.size() > kMaxChunks) {
     return invalid(fmt::format("gradients: rank {} has {} stages, and {} are the most",
                                program.rank, program.chunks.size(), kMaxChunks));
   }
@@ -207,7 +211,8 @@ Status GradientSums::give(const hetcomm_pipeline_gradient_t* gradients, size_t c
       return fail(fmt::format("the buffer has {} bytes, and the layout needs {}",
                               each.buffer.length, needed));
     }
-    HETCOMM_RETURN_IF_ERROR(check_memory(each.buffer).annotate(fmt::format("gradients[{}]", i)));
+    HETCOMM_RETURN_IF_ERROR(
+        find_memory(context, own.buffer).annotate(fmt::format("gradients[{}]", i)));
   }
   return {};
 }

@@ -25,9 +25,9 @@ namespace hetcomm::pipeline {
 class GradientSums {
  public:
   // Reads what this rank gives, and checks it against |plan|, which is used until open() has
-  // returned. The rank is program.rank.
-  Status give(const hetcomm_pipeline_gradient_t* gradients, size_t count, const PipelinePlan& plan,
-              const Program& program);
+  // returned. The rank is program.rank. Plain pointers may lead to memory of a device of |context|.
+  Status give(const hetcomm_pipeline_gradient_t* gradients, size_t count,
+              hetcomm_context_t* context, const PipelinePlan& plan, const Program& program);
   // Collective, after give() has succeeded on all ranks: learns what the other ranks hold, and makes
   // the sets.
   Status open(const ChannelPlace& place, uint64_t timeout_ns);

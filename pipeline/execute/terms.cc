@@ -118,7 +118,7 @@ Status Terms::compare_lengths(uint32_t pipeline, size_t first) {
     const uint64_t least = ~most_[first + 2 * i + 1];
     const auto where = [&] { return fmt::format("micro-batch {} of pipeline {}", i, pipeline); };
     if (most == 0) {
-      return {Code::kInvalidArgument, fmt::format("no rank knows the length of {}", where())};
+      return {Code::kMismatch, fmt::format("no rank knows the length of {}", where())};
     }
     if (least != most) {
       return {Code::kMismatch, fmt::format("ranks have different lengths for {}: {} and {}",

@@ -2,7 +2,9 @@
 //
 //   * a callback that fails or throws, a cancel, a time limit, a lost rank and different step
 //     numbers end the run on all ranks, with the rank, the step and the reason; the caller's
-//     communicator and a new pipeline still work
+//     communicator and a new pipeline still work, after a loss in a rebuilt communicator
+//   * a failed run counts its waits, and keeps the last trace if it performed no step
+//   * a run without a time limit of its own waits for the last rank
 //   * plans that are wrong, that differ, or that lack a callback are refused on all ranks, and
 //     nothing runs
 //   * calls of the pipeline inside a callback are refused, or do what they say
@@ -101,6 +103,18 @@ TEST_P(PipelineFailures, CallbackThatFailsWithoutAReasonTellsItsStatus) {
   });
 }
 
+// A run that returns one of these has not begun, and could be called again.
+TEST_P(PipelineFailures, StatusOfACallbackDoesNotSayThatNoRunHasBegun) {
+  for (const hetcomm_status_t status : {HETCOMM_INVALID_ARGUMENT, HETCOMM_BUSY}) {
+    run(3, [&](Member& me) {
+      const Ran ran =
+          fail_in_rank_one(me, [&](const hetcomm_pipeline_action_t&) { return status; });
+      EXPECT_EQ(ran.status, me.rank() == 1 ? HETCOMM_INTERNAL : HETCOMM_ABORTED) << ran.text;
+      EXPECT_TRUE(has(ran.text, hetcomm_status_name(status))) << ran.text;
+    });
+  }
+}
+
 TEST_P(PipelineFailures, CallbackThatThrowsEndsTheRunOnAllRanks) {
   run(3, [](Member& me) {
     const Ran ran = fail_in_rank_one(me, [](const hetcomm_pipeline_action_t&) -> hetcomm_status_t {
@@ -192,6 +206,58 @@ void pass_byte(Member& me, int32_t peer, bool sends) {
             HETCOMM_OK);
   ASSERT_EQ(hetcomm_request_wait(request, kPatienceNs, &completion), HETCOMM_OK);
   EXPECT_EQ(completion.status, HETCOMM_OK) << completion.text;
+}
+
+// Rank 0 fails in its first step when the others wait for its data.
+TEST_P(PipelineFailures, FiguresCountVainWaitsAndTracesStay) {
+  run(3, [](Member& me) {
+    Trained own(me, three_stages());
+    ASSERT_EQ(own.run(7).status, HETCOMM_OK);
+    const auto trace = [&] {
+      std::string text(1 << 16, ' ');
+      size_t size = 0;
+      EXPECT_EQ(hetcomm_pipeline_trace(own.handle, HETCOMM_PIPELINE_TRACE_JSON, text.size(),
+                                       text.data(), &size),
+                HETCOMM_OK)
+          << hetcomm_pipeline_last_error();
+      return text.substr(0, size);
+    };
+    const auto waited_ns = [&] {
+      hetcomm_pipeline_facts_t facts{};
+      facts.struct_size = sizeof(facts);
+      EXPECT_EQ(hetcomm_pipeline_facts(own.handle, &facts), HETCOMM_OK);
+      return facts.data_wait_ns;
+    };
+    const std::string before = trace();
+    const uint64_t before_ns = waited_ns();
+    struct Waiting {
+      Member& me;
+      bool is_told = false;
+      static hetcomm_status_t tell(void* self) {
+        auto& waiting = *static_cast<Waiting*>(self);
+        if (!std::exchange(waiting.is_told, true)) pass_byte(waiting.me, 0, true);
+        return HETCOMM_OK;
+      }
+    } waiting{.me = me};
+    hetcomm_pipeline_run_options_t options = options_of(8);
+    if (me.rank() == 0) {
+      own.model.before = [&](const hetcomm_pipeline_action_t&) {
+        for (const int32_t other : {1, 2}) pass_byte(me, other, false);
+        return HETCOMM_CANCELLED;
+      };
+    } else {
+      options.interrupt = &Waiting::tell;
+      options.interrupt_user_data = &waiting;
+    }
+    EXPECT_NE(own.run(options).status, HETCOMM_OK);
+    if (me.rank() == 0) {
+      EXPECT_NE(trace(), before);
+    } else {
+      EXPECT_EQ(trace(), before);
+      EXPECT_GT(waited_ns(), before_ns);
+    }
+    EXPECT_TRUE(me.meet());
+  });
 }
 
 // Rank 2 stays in a callback until rank 0, which waits for its data or for its end, has been
@@ -553,6 +619,55 @@ TEST_P(PipelineFailures, QueriesBesideRunsDoNotDisturbThem) {
   });
 }
 
+class PipelinePatience : public CapiTest {};
+INSTANTIATE_TEST_SUITE_P(Of, PipelinePatience, ::testing::Values(pipeline_cases().front()),
+                         capi_case_name);
+
+// Rank 1 stays in its last callback for longer than HETCOMM_TIMEOUT, which does not bound this run.
+TEST_P(PipelinePatience, RunWithoutEndOfItsTimeWaitsForTheLastRank) {
+  CapiCase patient = GetParam();
+  patient.settings += "TIMEOUT=2s;";
+  run_job(patient, 2, [](Member& me) {
+    const PipelinePlan plan = plan_of(on_ranks({0, 1}), "forward-only", 2);
+    Trained own(me, plan);
+    if (me.rank() == 1) {
+      own.model.before = [](const hetcomm_pipeline_action_t& action) {
+        if (action.micro_batch == 1) std::this_thread::sleep_for(std::chrono::seconds(3));
+        return HETCOMM_OK;
+      };
+    }
+    const Ran ran = own.run(options_of(0, HETCOMM_TIMEOUT_INFINITE));
+    EXPECT_EQ(ran.status, HETCOMM_OK) << ran.text;
+    EXPECT_TRUE(me.meet());
+  });
+}
+
+// The three ranks that are left run a plan for three in a rebuilt communicator.
+void go_on_without_rank_two(Member& me) {
+  const int32_t rank = me.rank() < 2 ? me.rank() : me.rank() - 1;
+  hetcomm_bootstrap_t* const bootstrap = me.make_bootstrap("rebuilt", rank, 3);
+  hetcomm_communicator_t* rebuilt = nullptr;
+  ASSERT_EQ(hetcomm_communicator_rebuild(me.communicator(), bootstrap, nullptr, &rebuilt),
+            HETCOMM_OK)
+      << hetcomm_last_error();
+  {
+    Model model(three_stages(), static_cast<uint32_t>(rank));
+    hetcomm_pipeline_t* pipeline = nullptr;
+    ASSERT_EQ(
+        hetcomm_pipeline_create(rebuilt, pipeline::to_json(three_stages()).c_str(),
+                                model.chunks().data(), model.chunks().size(), nullptr, &pipeline),
+        HETCOMM_OK)
+        << hetcomm_pipeline_last_error();
+    for (uint64_t step = 5; step < 7; ++step) {
+      const Ran ran = run_once(pipeline, step);
+      EXPECT_EQ(ran.status, HETCOMM_OK) << ran.text;
+    }
+    EXPECT_EQ(hetcomm_pipeline_destroy(pipeline), HETCOMM_OK);
+  }
+  EXPECT_EQ(hetcomm_communicator_destroy(rebuilt), HETCOMM_OK) << hetcomm_last_error();
+  hetcomm_bootstrap_destroy(bootstrap);
+}
+
 class PipelineLosses : public CapiTest {};
 INSTANTIATE_TEST_SUITE_P(All, PipelineLosses, ::testing::ValuesIn(process_cases()), capi_case_name);
 
@@ -572,7 +687,10 @@ TEST_P(PipelineLosses, LostRankEndsTheRunOnAllOthers) {
     const Ran ran = run_once(made.handle);
     EXPECT_TRUE(ran.status == HETCOMM_PEER_LOST || ran.status == HETCOMM_ABORTED) << ran.text;
     EXPECT_TRUE(has(ran.text, "rank 2") || has(ran.text, "PEER_LOST")) << ran.text;
+    // The rank's own place, or that of the rank that noticed first.
+    EXPECT_TRUE(has(ran.text, "micro-batch") || has(ran.text, "end of its steps")) << ran.text;
     EXPECT_EQ(hetcomm_pipeline_destroy(made.handle), HETCOMM_OK);
+    go_on_without_rank_two(me);
     me.expect_ruin();
   });
 }

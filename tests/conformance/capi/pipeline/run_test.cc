@@ -7,11 +7,13 @@
 //   * a slot belongs to one activation, and there are no more than the peak
 //   * schedules given as actions, with transfers and without, forward only
 //   * several pipelines side by side, and memory of devices
-//   * an evaluation performs the forward steps only
+//   * an evaluation performs the forward steps only, and gathers weights around them
+//   * a late step holds up no step that does not need it
 //   * facts and traces
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <map>
 #include <string>
 #include <thread>
 #include <vector>
@@ -22,6 +24,7 @@
 #include "pipeline/schedule/generate.h"
 #include "pipeline/schedule/lower.h"
 #include "pipeline/schedule/named.h"
+#include "pipeline/schedule/text.h"
 #include "tests/conformance/capi/pipeline/model.h"
 #include "tests/conformance/capi/pipeline/own_pipeline.h"
 #include "tests/support/pipeline_plans.h"
@@ -169,6 +172,71 @@ TEST_P(Pipelines, ScheduleMayBeGivenAsActions) {
   run(2, [&](Member& me) {
     train(me, plan);
     train(me, lowered);
+  });
+}
+
+// Rank 2 stays in its first backward step until rank 1 has performed a forward step that does not
+// need it. Receives that stand in one order would hold that step up.
+TEST_P(Pipelines, LateStepHoldsUpNoStepThatDoesNotNeedIt) {
+  PipelinePlan plan = plan_of(on_ranks({0, 1, 2}), "", 2);
+  plan.pipelines.front().schedule.actions =
+      pipeline::read_csv("0F0,0F1,0B0,0B1\n1F0,1F1,1B0,1B1\n2F0,2B0,2F1,2B1\n")->actions;
+  run(3, [&](Member& me) {
+    Trained own(me, plan);
+    own.model.before = [&](const hetcomm_pipeline_action_t& action) -> hetcomm_status_t {
+      const bool is_late = action.kind == HETCOMM_PIPELINE_BACKWARD && action.stage == 2;
+      const bool is_free = action.kind == HETCOMM_PIPELINE_FORWARD && action.stage == 1;
+      const bool is_it = action.micro_batch == (is_late ? 0u : 1u) && (is_late || is_free);
+      if (!is_it) return HETCOMM_OK;
+      std::byte byte{};
+      const hetcomm_buffer_t buffer = hetcomm_buffer_host(&byte, 1);
+      hetcomm_request_t* request = nullptr;
+      hetcomm_completion_t completion{};
+      const hetcomm_status_t posted =
+          is_free ? hetcomm_send(me.communicator(), 2, 77, buffer, nullptr, &request)
+                  : hetcomm_recv(me.communicator(), 1, 77, HETCOMM_EXACT_TAG, buffer, nullptr,
+                                 &request);
+      if (posted != HETCOMM_OK) return posted;
+      return hetcomm_request_wait(request, kPatienceNs, &completion);
+    };
+    for (uint64_t step = 0; step < 2; ++step) {
+      const Ran ran = own.run(step);
+      ASSERT_EQ(ran.status, HETCOMM_OK) << ran.text;
+    }
+  });
+}
+
+// UNSHARD and RESHARD are called where the schedule has them, in evaluations too.
+TEST_P(Pipelines, WeightsAreGatheredWhereTheScheduleSaysIt) {
+  PipelinePlan plan = plan_of(on_ranks({0, 1}), "", 2);
+  plan.pipelines.front().schedule.actions =
+      pipeline::read_csv(
+          "0UNSHARD,0F0,0F1,0RESHARD,0UNSHARD,0B0,0B1,0RESHARD\n"
+          "1UNSHARD,1F0,1B0,1RESHARD,1F1,1B1\n")
+          ->actions;
+  run(2, [&](Member& me) {
+    Trained own(me, plan);
+    std::vector<std::string> called;
+    own.model.before = [&](const hetcomm_pipeline_action_t& action) {
+      static const std::map<int32_t, std::string> kNames = {{HETCOMM_PIPELINE_FORWARD, "F"},
+                                                            {HETCOMM_PIPELINE_BACKWARD, "B"},
+                                                            {HETCOMM_PIPELINE_UNSHARD, "U"},
+                                                            {HETCOMM_PIPELINE_RESHARD, "R"}};
+      called.push_back(kNames.at(action.kind));
+      return HETCOMM_OK;
+    };
+    const auto words = [&] {
+      std::string all;
+      for (const std::string& each : called) all += each;
+      called.clear();
+      return all;
+    };
+    ASSERT_EQ(own.run(0).status, HETCOMM_OK) << hetcomm_pipeline_last_error();
+    EXPECT_EQ(words(), me.rank() == 0 ? "UFFRUBBR" : "UFBRFB");
+    hetcomm_pipeline_run_options_t evaluation = options_of(1);
+    evaluation.flags = HETCOMM_PIPELINE_EVALUATE;
+    ASSERT_EQ(own.run(evaluation).status, HETCOMM_OK) << hetcomm_pipeline_last_error();
+    EXPECT_EQ(words(), me.rank() == 0 ? "UFFR" : "UFRF");
   });
 }
 
