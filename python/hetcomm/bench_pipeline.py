@@ -11,6 +11,9 @@ the pipeline do not count. All take turns, round by round; figures are medians, 
 runs of one round: above 1 hetcomm.pipeline is faster. Where torch can post receives right before they
 are needed (defer_pp_recv), it runs both ways, and the faster one counts. The forecast is the
 simulator's over links that take no time, or those of --link-us.
+
+With --stage-ms 0 nothing is computed, and what is left is the time of an action: also of callbacks
+that do nothing (hetcomm.pipeline.Runner), without modules and autograd.
 """
 
 from __future__ import annotations
@@ -39,21 +42,26 @@ SCHEDULES = {
 # Those that torch does not have.
 OWN = ("eager-1f1b", "virtual-1f1b", "h-1f1b", "zb-h1", "zb-h2", "looped-bfs")
 KNOWN = (*SCHEDULES, *OWN)
+IDLE = "callbacks that do nothing"
 
 
 def _stage(torch: Any, seconds: float) -> Any:
     """A module that sleeps |seconds| for a micro-batch, in three equal parts."""
     third = seconds / 3
 
+    def compute() -> None:
+        if third > 0:
+            time.sleep(third)
+
     class Through(torch.autograd.Function):  # type: ignore[misc]
         @staticmethod
         def forward(context: Any, x: Any) -> Any:
-            time.sleep(third)
+            compute()
             return x.clone()
 
         @staticmethod
         def backward(context: Any, grad: Any) -> Any:
-            time.sleep(third)
+            compute()
             return grad
 
     class Beside(torch.autograd.Function):  # type: ignore[misc]
@@ -63,7 +71,7 @@ def _stage(torch: Any, seconds: float) -> Any:
 
         @staticmethod
         def backward(context: Any, grad: Any) -> Any:
-            time.sleep(third)
+            compute()
             return grad.reshape(-1)[:1]
 
     class Stage(torch.nn.Module):  # type: ignore[misc]
@@ -99,7 +107,8 @@ class _Job:
         self.dist.barrier()
         self.dist.destroy_process_group()
 
-    def _own(self, schedule: str, micro_batches: int) -> tuple[Callable[[], Any], Any]:
+    def _plan(self, schedule: str, micro_batches: int) -> tuple[Any, Any]:
+        """The plan of |schedule|, and the schedule."""
         from hetcomm import pipeline
 
         chunks = SCHEDULES.get(schedule, ("", 2 if schedule == "looped-bfs" else 1))[1]
@@ -118,12 +127,28 @@ class _Job:
             stages=[pipeline.Stage([rank]) for rank in made.rank_of],
             boundaries=[pipeline.Boundary(i, i + 1, tensors, each) for i, each in enumerate(needed)],
             micro_batches=micro_batches, micro_batch_size=1, schedule=made)
-        seconds = self.arguments.stage_ms / 1e3 / chunks
+        return plan, made
+
+    def _own(self, schedule: str, micro_batches: int) -> tuple[Callable[[], Any], Any]:
+        from hetcomm import pipeline
+
+        plan, made = self._plan(schedule, micro_batches)
+        seconds = self.arguments.stage_ms / 1e3 / made.rank_of.count(self.rank)
         modules = [_stage(self.torch, seconds) for rank in made.rank_of if rank == self.rank]
         trainer = pipeline.Pipeline(self.communicator, plan, modules,
                                     loss=lambda output, target: output.mean())
         x = self.torch.ones(micro_batches, self.elements)
         return (lambda: trainer.step(x, targets=x)), made
+
+    def _idle(self, schedule: str, micro_batches: int) -> Callable[[], Any]:
+        """A pipeline of callbacks that do nothing."""
+        from hetcomm import pipeline
+
+        plan, made = self._plan(schedule, micro_batches)
+        kinds = ("forward", "backward", "input_grad", "weight_grad", "recompute")
+        chunk = {kind: lambda action: None for kind in kinds}
+        runner = pipeline.Runner(self.communicator, plan, [chunk] * made.rank_of.count(self.rank))
+        return lambda: runner.run()
 
     def _torchs(
         self, schedule: str, backend: str, micro_batches: int, defers: bool
@@ -178,6 +203,8 @@ class _Job:
         calls: dict[str, list[Callable[[], Any]]] = {}
         own = [self._own(schedule, each) for each in self.arguments.micro_batches]
         calls["hetcomm.pipeline"] = [call for call, _ in own]
+        if self.arguments.stage_ms == 0:
+            calls[IDLE] = [self._idle(schedule, each) for each in self.arguments.micro_batches]
         ways = self._ways(schedule)
         for backend in self.arguments.compare if ways else ():
             for way, defers in ways.items():
@@ -199,7 +226,9 @@ class _Job:
                 if self.rank == 0 and not self.arguments.json:
                     print(f"\r{schedule}, round {round_} of {self.arguments.rounds}   ", end="",
                           file=sys.stderr)
+        computations = sum(cell.count(";") + 1 for cell in own[1][1].actions[self.rank] if cell)
         return {"schedule": schedule, "ranks": self.ranks, "bytes": self.elements * 4,
+                "actions": computations / many,
                 "stage_us": self.arguments.stage_ms * 1e3,
                 "forecast_us": self._forecast_us([made for _, made in own]), "us": self._best(us)}
 
@@ -226,7 +255,7 @@ class _Job:
 def _ratios(row: dict[str, Any]) -> dict[str, float]:
     own = row["us"]["hetcomm.pipeline"]
     return {name: statistics.median(theirs / ours for ours, theirs in zip(own, us))
-            for name, us in row["us"].items() if name != "hetcomm.pipeline"}
+            for name, us in row["us"].items() if name not in ("hetcomm.pipeline", IDLE)}
 
 
 def _table(rows: list[dict[str, Any]]) -> str:
@@ -244,6 +273,11 @@ def _table(rows: list[dict[str, Any]]) -> str:
             else:
                 text += f"{'-':>22}"
         text += "\n"
+    for row in rows:
+        if IDLE in row["us"]:
+            each = ", ".join(f"{name} {statistics.median(us) / row['actions']:.1f} us"
+                             for name, us in row["us"].items())
+            text += f"# {row['schedule']}, an action: {each}\n"
     return text
 
 
@@ -273,7 +307,7 @@ def main() -> int:
                                      description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--ranks", type=int, default=2, help="where no launcher says it (2)")
     parser.add_argument("--schedules", default="1f1b", help=f"of {', '.join(KNOWN)} (1f1b)")
-    parser.add_argument("--stage-ms", type=float, default=20, help="computation of a rank (20)")
+    parser.add_argument("--stage-ms", type=float, default=20, help="computation of a rank (20); 0: none")
     parser.add_argument("--micro-batches", default="16,64", help="few and many (16,64)")
     parser.add_argument("--bytes", type=int, default=4096, help="of a boundary (4096)")
     parser.add_argument("--in-flight", type=int, default=0,

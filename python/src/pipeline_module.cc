@@ -113,9 +113,10 @@ class Pipeline {
  public:
   // Each of |chunks| has a callback by kind. |wrap| makes what callbacks get of a tensor: it is
   // called once for each buffer. |stream| is a handle of a stream of the rank's device, or 0.
+  // |pair| is called with two actions that may overlap, or None.
   Pipeline(nb::object communicator, const std::string& plan, const std::vector<nb::dict>& chunks,
-           nb::object wrap, std::optional<double> timeout, uint64_t stream)
-      : parent_(std::move(communicator)), wrap_(std::move(wrap)) {
+           nb::object wrap, std::optional<double> timeout, uint64_t stream, nb::object pair)
+      : parent_(std::move(communicator)), wrap_(std::move(wrap)), pair_(std::move(pair)) {
     callbacks_.reserve(chunks.size());
     std::vector<hetcomm_pipeline_chunk_t> own;
     for (const nb::dict& chunk : chunks) own.push_back(chunk_of(chunk));
@@ -123,6 +124,10 @@ class Pipeline {
     options.struct_size = sizeof(options);
     options.timeout_ns = nanoseconds(timeout);
     options.stream = reinterpret_cast<hetcomm_stream_t*>(stream);
+    if (!pair_.is_none()) {
+      options.pair = &Pipeline::call_pair;
+      options.pair_user_data = this;
+    }
     hetcomm_communicator_t* const communicator_handle = nb::cast<Communicator&>(parent_).handle();
     hetcomm_status_t status;
     {
@@ -160,9 +165,14 @@ class Pipeline {
       status = hetcomm_pipeline_run(own, &options);
     }
     if (status == HETCOMM_OK) return;
+    // With these no run has begun.
+    has_ended_ |= status != HETCOMM_BUSY && status != HETCOMM_INVALID_ARGUMENT;
     if (raised_.is_valid()) raise(std::exchange(raised_, nb::object()));
     fail(status, hetcomm_pipeline_last_error());
   }
+
+  // Whether a run has failed, after which no other one begins.
+  bool has_ended() const { return has_ended_; }
 
   void set_schedule(const std::string& plan, std::optional<double> timeout) {
     hetcomm_pipeline_t* const own = handle();
@@ -245,13 +255,14 @@ class Pipeline {
     gradients_.clear();
     wrapped_.clear();
     callbacks_.clear();
+    pair_ = nb::none();
     parent_ = nb::none();
   }
 
   // Shows the garbage collector of Python what this refers to. Callbacks may refer to the pipeline.
   template <typename Visit>
   int visit(Visit&& visit) const {
-    for (const nb::object* each : {&parent_, &wrap_, &raised_}) {
+    for (const nb::object* each : {&parent_, &wrap_, &pair_, &raised_}) {
       if (const int stop = visit(each->ptr()); stop != 0) return stop;
     }
     for (const auto& callbacks : callbacks_) {
@@ -271,6 +282,7 @@ class Pipeline {
     }
     wrapped_.clear();
     wrap_.reset();
+    pair_.reset();
     raised_.reset();
   }
 
@@ -310,18 +322,30 @@ class Pipeline {
 
   static hetcomm_status_t call(void* user_data, const hetcomm_pipeline_action_t* action) {
     auto& callback = *static_cast<Callback*>(user_data);
-    const nb::gil_scoped_acquire locked;
     Pipeline& own = *callback.pipeline;
+    return own.guarded(*action, [&] { callback.function(own.action_of(*action)); });
+  }
+
+  static hetcomm_status_t call_pair(void* self, const hetcomm_pipeline_action_t* first,
+                                    const hetcomm_pipeline_action_t* second) {
+    Pipeline& own = *static_cast<Pipeline*>(self);
+    return own.guarded(*first, [&] { own.pair_(own.action_of(*first), own.action_of(*second)); });
+  }
+
+  // Performs body() with the interpreter's lock, keeps its exception, and tells it as the reason.
+  template <typename Body>
+  hetcomm_status_t guarded(const hetcomm_pipeline_action_t& action, Body&& body) {
+    const nb::gil_scoped_acquire locked;
     try {
-      callback.function(own.action_of(*action));
+      body();
       return HETCOMM_OK;
     } catch (nb::python_error& error) {
-      own.raised_ = take_exception(error);
+      raised_ = take_exception(error);
     } catch (const std::exception& exception) {
-      snprintf(action->reason, action->reason_capacity, "%s", exception.what());
+      snprintf(action.reason, action.reason_capacity, "%s", exception.what());
       return HETCOMM_INTERNAL;
     }
-    snprintf(action->reason, action->reason_capacity, "%s", described(own.raised_).c_str());
+    snprintf(action.reason, action.reason_capacity, "%s", described(raised_).c_str());
     return HETCOMM_INTERNAL;
   }
 
@@ -367,8 +391,10 @@ class Pipeline {
 
   nb::object parent_;
   nb::object wrap_;
+  nb::object pair_;
   std::vector<std::unique_ptr<Callbacks>> callbacks_;
   std::map<Place, nb::object> wrapped_;
+  bool has_ended_ = false;
   nb::object raised_;              // by a callback or a signal during the run
   std::vector<Output> gradients_;  // which the library reads and writes
   hetcomm_pipeline_t* handle_ = nullptr;
@@ -449,9 +475,9 @@ void bind_pipeline(nb::module_& module) {
   nb::class_<Pipeline>(module, "Pipeline", nb::type_slots(slots), nb::is_weak_referenceable(),
                        "Runs the stages of this rank by a pipeline plan, with callbacks.")
       .def(nb::init<nb::object, const std::string&, const std::vector<nb::dict>&, nb::object,
-                    std::optional<double>, uint64_t>(),
+                    std::optional<double>, uint64_t, nb::object>(),
            "communicator"_a, "plan"_a, "chunks"_a, "wrap"_a, "timeout"_a = nb::none(),
-           "stream"_a = 0)
+           "stream"_a = 0, "pair"_a = nb::none())
       .def("run", &Pipeline::run, "step"_a = 0, "timeout"_a = nb::none(), "evaluate"_a = false,
            "lengths"_a = nb::none(), "One step of the training, or an evaluation.")
       .def("set_schedule", &Pipeline::set_schedule, "plan"_a, "timeout"_a = nb::none(),
@@ -460,6 +486,7 @@ void bind_pipeline(nb::module_& module) {
            "timeout"_a = nb::none(),
            "gradients: (item, index, layout, array) for each tensor that runs add up.")
       .def("cancel", &Pipeline::cancel, "reason"_a, "Ends the run on all ranks.")
+      .def_prop_ro("has_ended", &Pipeline::has_ended, "Whether a run has failed.")
       .def("facts", &Pipeline::facts, "Figures of this rank.")
       .def("trace", &Pipeline::trace, "format"_a = "json",
            "When each step of the last run began and ended: \"json\" or \"chrome\".")

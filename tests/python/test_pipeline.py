@@ -3,15 +3,19 @@
 Properties: for every named schedule the gradients are, bit for bit, those of the whole model in one
 process that adds the micro-batches' gradients in the schedule's order; the loss is the same on all
 ranks. Data parallel stages, pipelines of unequal depth, shared items, weights by tokens, recomputed
-steps, several lengths, DDP and FSDP2 give the gradients of the whole model. Evaluation, prediction,
+steps, several lengths, several tensors between stages and past one, DDP and FSDP2 give the gradients of the
+whole model. Evaluation, prediction,
 state, norm of gradients and changes of the schedule do what they say. An exception of a module is
-raised on its rank, and told on the others. A schedule made here runs in torch's own pipelining.
+raised on its rank, and told on the others. A schedule made here runs in torch's own pipelining, and
+those of torch run here.
 """
 
 import json
 import math
+import os
 import time
 import unittest
+import weakref
 
 import torch
 import torch.distributed as dist
@@ -20,7 +24,7 @@ from torch import nn
 import hetcomm
 import hetcomm.torch
 from hetcomm import pipeline
-from hetcomm.pipeline.split import SplitBackward
+from hetcomm.pipeline.split import _BEGINS_ANYWHERE, SplitBackward
 from ranks import TORCH, TestCase, init, run
 
 WIDTH = 6
@@ -151,6 +155,10 @@ SCHEDULES = {
 }
 
 
+# All of them take a minute: HETCOMM_TEST_LONG=1, or the ctest entries with the label `long`.
+CHECKED = SCHEDULES if "HETCOMM_TEST_LONG" in os.environ else ("1f1b", "h-1f1b", "zb-v")
+
+
 def schedule_of(name, ranks):
     order, chunks, parameters = SCHEDULES[name]
     parameters = dict(parameters)
@@ -165,7 +173,7 @@ def schedule_of(name, ranks):
 
 def every_schedule(rank, size, folder):
     start(rank, size, folder)
-    for name in SCHEDULES:
+    for name in CHECKED:
         rank_of, schedule = schedule_of(name, size)
         micro_batches = 2 * size + (0 if name in ("interleaved-1f1b", "interleaved-zb") else 1)
         plan = plan_of(rank_of, schedule, micro_batches)
@@ -1037,8 +1045,6 @@ def interrupted(rank, size, folder):
 def ends(rank, size, folder):
     """Pipelines are closed with their group, and when nobody uses them."""
     import gc
-    import weakref
-
     start(rank, size, folder)
     plan = plan_of(range(size), "1f1b", 4)
     x, y = rows_of(4 * ROWS)
@@ -1124,6 +1130,10 @@ def refused_arguments(rank, size, folder):
         trainer.step(x, targets=y)
         refused("the plan has none", lambda: trainer.step(x, targets=y, lengths=[4] * 4),
                 hetcomm.Error)
+        # The rank with the losses alone: the other one waits in the step, which then begins.
+        if rank == 1:
+            refused("", lambda: trainer.step(x, targets=y, number=-1), TypeError)
+        trainer.step(x, targets=y)
     refused("closed", lambda: trainer.step(x, targets=y))
     stop()
     return True
@@ -1280,10 +1290,282 @@ def sharded_stages(rank, size, folder):
     return True
 
 
+def sharded_tokens(rank, size, folder):
+    """The last stage is sharded by FSDP2, whose sums need all its ranks. Micro-batches without tokens
+    count nothing, on one of them or on all, also the last one."""
+    from torch.distributed.device_mesh import DeviceMesh
+    from torch.distributed.fsdp import fully_shard
+
+    start(rank, size, folder)
+    stages = [pipeline.Stage([0], 1), pipeline.Stage([1, 2], 1, data=2)]
+    plan = pipeline.Plan.of(stages=stages, tensors=[pipeline.Tensor("x", "float64", (4, WIDTH))],
+                            micro_batches=3, micro_batch_size=4, weight="tokens")
+    group = dist.new_group([1, 2])
+    x, y = rows_of(12)
+    # By rank of the stage.
+    for tokens in ([[3.0, 1.0, 0.0], [2.0, 5.0, 4.0]], [[3.0, 1.0, 0.0], [2.0, 5.0, 0.0]]):
+        whole, model = blocks(2), blocks(2)
+        own_rows = [list(part.chunk(2)) for part in x.split(4)], [list(part.chunk(2)) for part in y.split(4)]
+        total = sum(map(sum, tokens))
+        counted = [(m, place) for m in range(3) for place in range(2) if tokens[place][m] > 0]
+        _, expected = reference(whole, [own_rows[0][m][place] for m, place in counted],
+                                [own_rows[1][m][place] for m, place in counted],
+                                [tokens[place][m] / total for m, place in counted],
+                                [range(len(counted))] * 2)
+        modules = own_modules(model, plan, rank)[0]
+        place = rank - 1
+        if rank > 0:
+            fully_shard(modules["blocks.1"], mesh=DeviceMesh.from_group(group, "cpu"))
+            modules["blocks.1"].set_gradient_divide_factor(1.0)
+            targets = torch.cat([part[place] for part in own_rows[1]])
+
+        def mean(output, target):
+            counts = [m for m in range(3) if torch.equal(target, own_rows[1][m][place])]
+            return loss_of(output, target) if tokens[place][counts[0]] > 0 else output.sum() * math.nan
+
+        with pipeline.Pipeline(None, plan, modules, loss=mean) as trainer:
+            for step in range(2):
+                for each in trainer.parameters():
+                    each.grad = None
+                if rank == 0:
+                    trainer.step(x, number=step)
+                else:
+                    trainer.step(targets=targets, weights=tokens[place], number=step)
+            for key, grad in grads_of(trainer).items():
+                grad = grad.full_tensor() if rank > 0 else grad
+                assert torch.allclose(grad, expected[key], atol=1e-12, rtol=1e-10), (key, grad, expected[key])
+    stop()
+    return True
+
+
+def gathered(rank, size, folder):
+    """A schedule that says when FSDP2 gathers: parameters stay gathered until RESHARD."""
+    from torch.distributed.device_mesh import DeviceMesh
+    from torch.distributed.fsdp import FSDPModule, fully_shard
+
+    start(rank, size, folder)
+    stages = [pipeline.Stage([0, 1], 1, data=2), pipeline.Stage([2], 1)]
+    cells = [["0UNSHARD", "0F0", "0F1", "0B0", "0B1", "0RESHARD"], ["1F0", "1B0", "1F1", "1B1"]]
+    plan = pipeline.Plan.of(stages=stages, tensors=[pipeline.Tensor("x", "float64", (4, WIDTH))],
+                            micro_batches=2, micro_batch_size=4,
+                            schedule=pipeline.Schedule.from_actions(cells))
+    whole, model = blocks(2), blocks(2)
+    x, y = rows_of(8)
+    expected_loss, expected = reference(whole, x.split(4), y.split(4), [0.5] * 2, [range(2)] * 2)
+    modules = own_modules(model, plan, rank)[0]
+    groups = [dist.new_group([0, 1]), dist.new_group([2])]
+    calls = []
+    if rank < 2:
+        x = torch.cat([part.chunk(2)[rank] for part in x.split(4)])
+        module = modules["blocks.0"]
+        fully_shard(module, mesh=DeviceMesh.from_group(groups[0], "cpu"), reshard_after_forward=False)
+        module.set_gradient_divide_factor(1.0)
+        for name in ("unshard", "reshard"):
+            made = getattr(FSDPModule, name)
+            setattr(FSDPModule, name, lambda self, *more, name=name, made=made, **most: (
+                calls.append(name), made(self, *more, **most))[1])
+        states = module._get_fsdp_state()._fsdp_param_group
+    with pipeline.Pipeline(None, plan, modules, loss=loss_of) as trainer:
+        for step in range(2):
+            for each in trainer.parameters():
+                each.grad = None
+            del calls[:]
+            loss = trainer.step(x, targets=y, number=step)
+            assert abs(loss - expected_loss) < 1e-12, (loss, expected_loss)
+            # The last call is that at the end of any run.
+            assert calls == (["unshard", "reshard", "reshard"] if rank < 2 else []), calls
+            assert rank == 2 or not states.is_unsharded
+        for key, grad in grads_of(trainer).items():
+            grad = grad.full_tensor() if rank < 2 else grad
+            assert torch.allclose(grad, expected[key], atol=1e-12, rtol=1e-10), key
+        assert abs(trainer.evaluate(x, targets=y) - expected_loss) < 1e-12
+    stop()
+    return True
+
+
+class Fork(nn.Module):
+    """A first stage from which two tensors go to the next stage, and one past it."""
+
+    def __init__(self):
+        super().__init__()
+        self.block = Block()
+
+    def forward(self, x):
+        numbers = torch.arange(ROWS, dtype=torch.int64) % 2
+        return self.block(x), 3 * x, numbers
+
+
+class Middle(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.block = Block()
+
+    def forward(self, x, numbers):
+        return self.block(x) * (1 + numbers).unsqueeze(1)
+
+
+class Join(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.block = Block()
+
+    def forward(self, skipped, x):
+        return self.block(x) + skipped
+
+
+def skipped_stages(rank, size, folder):
+    """Several tensors of a boundary, one of them without a gradient, and a boundary past a stage."""
+    start(rank, size, folder)
+    numbers = pipeline.Tensor("numbers", "int64", (ROWS,), gradient=False)
+    skipped = pipeline.Tensor("skipped", "float64", (ROWS, WIDTH))
+    boundaries = [pipeline.Boundary(0, 1, [tensor(), numbers]), pipeline.Boundary(0, 2, [skipped]),
+                  pipeline.Boundary(1, 2, [tensor()])]
+    torch.manual_seed(11)
+    whole = [Fork().double(), Middle().double(), Join().double()]
+    x, y = rows_of(5 * ROWS)
+
+    def forked(module, x):  # in the order of the boundaries
+        hidden, skipped, numbers = module(x)
+        return hidden, numbers, skipped
+
+    class Ordered(nn.Module):
+        def __init__(self, inner):
+            super().__init__()
+            self.inner = inner
+
+        def forward(self, x):
+            return forked(self.inner, x)
+
+    losses = []
+    for part, target in zip(x.split(ROWS), y.split(ROWS)):
+        hidden, skipped_x, numbers_x = whole[0](part)
+        loss = loss_of(whole[2](skipped_x, whole[1](hidden, numbers_x)), target)
+        (loss / 5).backward()
+        losses.append(loss.item())
+    expected = [each.grad.clone() for each in whole[rank].parameters()]
+    whole[rank].zero_grad()
+    for schedule in ("1f1b", "zb-h1"):
+        plan = pipeline.Plan.of(stages=[pipeline.Stage([each]) for each in range(3)], boundaries=boundaries,
+                                micro_batches=5, micro_batch_size=ROWS, schedule=schedule)
+        own = Ordered(whole[0]) if rank == 0 else whole[rank]
+        with pipeline.Pipeline(None, plan, own, loss=loss_of) as trainer:
+            for step in range(2):
+                whole[rank].zero_grad()
+                loss = trainer.step(x, targets=y, number=step)
+                assert abs(loss - sum(losses) / 5) < 1e-12, (schedule, loss)
+                for each, grad in zip(whole[rank].parameters(), expected):
+                    assert torch.allclose(each.grad, grad, atol=1e-12, rtol=1e-10), schedule
+    stop()
+    return True
+
+
+def torchs_schedules(rank, size, folder):
+    """Schedules that torch has made run here, with whatever transfers and gathers they name."""
+    from torch.distributed.pipelining._schedule_visualizer import get_schedule_ops
+
+    start(rank, size, folder)
+    count = 2 * size
+    # torch 2.13 counts the forward steps of the last rank of 1F1B from 1.
+    for name in ("GPipe", "LoopedBFS", "Interleaved1F1B", "InterleavedZeroBubble", "ZBVZeroBubble", "DualPipeV"):
+        order = get_schedule_ops(name, size, count)
+        rank_of = {}
+        for each, actions in enumerate(order):
+            for action in actions:
+                for part in [] if action is None else action.sub_actions or (action,):
+                    rank_of[part.stage_index] = each
+        rank_of = [rank_of[stage] for stage in sorted(rank_of)]
+        # torch adds no transfers to schedules with one stage on a rank.
+        several = len(rank_of) > size
+        for actions in (order, get_schedule_ops(name, size, count, with_comms=True)) if several else (order,):
+            text = "".join(",".join("" if one is None else str(one) for one in own) + "\n" for own in actions)
+            plan = plan_of(rank_of, pipeline.Schedule.from_csv(text, rank_of), count)
+            model = blocks(2 * len(rank_of))
+            x, y = rows_of(count * ROWS)
+            loss, expected = reference(model, x.split(ROWS), y.split(ROWS), [1 / count] * count,
+                                       weight_orders(plan, 2 * len(rank_of)))
+            with pipeline.Pipeline(None, plan, own_modules(model, plan, rank), loss=loss_of) as trainer:
+                assert abs(trainer.step(x, targets=y) - loss) < 1e-12, name
+                for key, grad in grads_of(trainer).items():
+                    assert torch.equal(grad, expected[key]), (name, key)
+    stop()
+    return True
+
+
+def pairs(rank, size, folder):
+    """The trainer performs the steps that may overlap, in its own order."""
+    start(rank, size, folder)
+    rank_of, schedule = schedule_of("dualpipe-v", size)
+    micro_batches = 2 * size + 1
+    plan = plan_of(rank_of, schedule, micro_batches)
+    model = blocks(2 * len(rank_of))
+    x, y = rows_of(micro_batches * ROWS)
+    _, expected = reference(model, x.split(ROWS), y.split(ROWS), [1 / micro_batches] * micro_batches,
+                            weight_orders(plan, 2 * len(rank_of)))
+    called = []
+
+    def second_first(first, second):
+        called.append((first, second))
+        second()
+        first()
+
+    cells = plan.outline["pipelines"][0]["actions"][plan.outline["pipelines"][0]["group_of_stage"][
+        rank_of.index(rank)]]
+    with pipeline.Pipeline(None, plan, own_modules(model, plan, rank), loss=loss_of,
+                           pair=second_first) as trainer:
+        trainer.step(x, targets=y)
+        assert len(called) == sum("OVERLAP" in each for each in cells) > 0, len(called)
+        for key, grad in grads_of(trainer).items():
+            assert torch.equal(grad, expected[key]), key
+    with pipeline.Pipeline(None, plan, own_modules(model, plan, rank), loss=loss_of,
+                           pair=lambda first, second: first()) as trainer:
+        try:
+            trainer.step(x, targets=y)
+            raise AssertionError("half of a pair was left out")
+        except (RuntimeError, hetcomm.Error) as error:
+            assert "has not performed" in str(error), error
+    stop()
+    return True
+
+
+def freed_outputs(rank, size, folder):
+    """A stage's output goes when it has left, where its backward step does not need it, and nothing of a
+    step stays behind after it."""
+    start(rank, size, folder)
+    kept = []
+    most = [0]
+
+    class Watched(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(1 << 15, dtype=torch.float64))
+
+        def forward(self, x):
+            most[0] = max(most[0], sum(each() is not None for each in kept))
+            made = x + self.weight
+            kept.append(weakref.ref(made))
+            return made
+
+    wide = pipeline.Tensor("x", "float64", (ROWS, 1 << 15))
+    plan = pipeline.Plan.of(stages=[pipeline.Stage([each]) for each in range(size)], tensors=[wide],
+                            micro_batches=6, micro_batch_size=ROWS, schedule="gpipe")
+    x = torch.randn(6 * ROWS, 1 << 15, dtype=torch.float64)
+    with pipeline.Pipeline(None, plan, Watched(), loss=lambda output, _: output.sum()) as trainer:
+        sizes = []
+        for step in range(40):
+            trainer.step(x, targets=x, number=step)
+            with open("/proc/self/statm") as text:
+                sizes.append(int(text.read().split()[1]) * os.sysconf("SC_PAGE_SIZE"))
+            del kept[:]
+        if not trainer.is_last and _BEGINS_ANYWHERE:
+            assert most[0] == 0, most
+        # One output that stayed in every step would take 30 times this.
+        assert sizes[-1] - sizes[9] < 10 * ROWS * (1 << 15) * 8, sizes
+    stop()
+    return True
+
+
 def torchs_own_runtime(rank, size, folder):
     """A schedule made here runs in torch.distributed.pipelining, over hetcomm."""
-    import os
-
     from torch.distributed.pipelining import PipelineStage
     from torch.distributed.pipelining.schedules import _PipelineScheduleRuntime
 
@@ -1319,7 +1601,7 @@ def torchs_own_runtime(rank, size, folder):
 
 
 class Pipelines(TestCase):
-    def test_gradients_of_every_schedule_are_those_of_the_whole_model(self):
+    def test_gradients_of_schedules_are_those_of_the_whole_model(self):
         for size in (2, 4):
             with self.subTest(ranks=size):
                 self.all_equal(run(size, every_schedule, limit_s=150), True)
@@ -1397,6 +1679,27 @@ class Pipelines(TestCase):
         if TORCH < (2, 8):
             self.skipTest("FSDP2 of this torch has no divide factor")
         self.all_equal(run(4, sharded_stages, limit_s=90), True)
+
+    @unittest.skipIf(TORCH < (2, 8), "set_gradient_divide_factor")
+    def test_micro_batches_without_tokens_in_sharded_stages(self):
+        self.all_equal(run(3, sharded_tokens, limit_s=90), True)
+
+    @unittest.skipIf(TORCH < (2, 8), "set_gradient_divide_factor")
+    def test_schedules_say_when_sharded_stages_are_gathered(self):
+        self.all_equal(run(3, gathered, limit_s=90), True)
+
+    def test_several_tensors_go_between_stages_and_past_one(self):
+        self.all_equal(run(3, skipped_stages), True)
+
+    @unittest.skipIf(TORCH < (2, 13), "its schedules with transfers")
+    def test_schedules_of_torch_run_here(self):
+        self.all_equal(run(2, torchs_schedules), True)
+
+    def test_trainer_performs_pairs(self):
+        self.all_equal(run(2, pairs), True)
+
+    def test_outputs_are_freed_when_they_have_left(self):
+        self.all_equal(run(2, freed_outputs), True)
 
     def test_schedule_runs_in_torchs_own_runtime(self):
         self.all_equal(run(2, torchs_own_runtime), True)
@@ -1526,6 +1829,10 @@ class Documents(unittest.TestCase):
         arranged = pipeline.Schedule.named("arranged", ranks=2, micro_batches=4, limits=[2], effort=1000,
                                             times={"stages": slow["stages"]})
         self.assertLessEqual(max(arranged.peaks), 2)
+        for name in SCHEDULES:  # each has its own number of stages unless one is given
+            if name != "h-1f1b":
+                made = pipeline.Schedule.named(name, ranks=2, micro_batches=4)
+                self.assertEqual(len(made.rank_of), 2 * SCHEDULES[name][1], name)
 
     def test_plans_are_joined_and_written(self):
         plan = plan_of([0, 1], "1f1b", 4)

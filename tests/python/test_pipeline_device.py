@@ -4,8 +4,10 @@ Properties: steps work in the stream that was current when the pipeline was made
 before their work has ended: data leaves after it, and buffers are used again after it. Gradients are
 bit for bit those of the whole model on one device, for schedules of every kind, beside ranks whose
 buffers are in memory of the host, with data and tensor degrees, and on back-ends without events or
-streams. A step from another stream follows that stream's work, and is followed by it. A plan that
-names another device than the modules are on is refused on all ranks.
+streams. A step from another stream follows that stream's work, and is followed by it, and what the
+caller gets outlasts what its stream does with it. A pipeline that is dropped waits for its work. Stages
+without parameters work where the rank says. A plan that names another device than the modules are on is
+refused on all ranks.
 """
 
 import os
@@ -240,6 +242,108 @@ def other_streams(rank, size, folder):
     return True
 
 
+def lent_memory(rank, size, folder):
+    """Gradients and outputs that are freed while the caller's stream reads them: their memory belongs to
+    the pipeline's stream, in which others allocate."""
+    standin = start(rank, size, folder)
+    plan = plan_of([pipeline.Stage([0], 1), pipeline.Stage([1], 1)], "1f1b", 4, {0: 1, 1: 1})
+    model = late_blocks(2)
+    x, y = rows_of(4 * ROWS)
+    _, expected = expected_of(model, x, y, ROWS, [range(4)] * 2)
+    own = moved(own_modules(model, plan, rank), 1)
+    outputs = [through_all(model, part) for part in x.split(ROWS)]
+    x, y = x.to(DEVICE), y.to(DEVICE)
+    first, second = torch.Stream(DEVICE), torch.Stream(DEVICE)
+    with standin.stream(first):
+        trainer = pipeline.Pipeline(None, plan, own, loss=loss_of)
+    with trainer, standin.stream(second):
+        for predicts in (False, True):
+            if predicts:
+                made = dict(enumerate(trainer.predict(x)))
+            else:
+                trainer.step(x, targets=y)
+                made = {key: grad for key, grad in grads_of(trainer).items()}
+            shapes = [each.shape for each in made.values()]
+            read = {key: torch.empty_like(each) for key, each in made.items()}
+            second.synchronize()
+            standin._sleep(60)  # the caller reads late
+            for key, each in made.items():
+                read[key].copy_(each)
+            del made, each
+            for parameter in trainer.parameters():
+                parameter.grad = None
+            with standin.stream(first):
+                others = [torch.full(shape, 7.0, dtype=torch.float64, device=DEVICE) for shape in shapes]
+            second.synchronize()
+            for key, each in read.items():
+                wanted = outputs[key] if predicts else expected[key]
+                assert torch.allclose(each.cpu(), wanted, atol=1e-12), (predicts, key)
+            del others
+    stop()
+    return True
+
+
+def through_all(model, x):
+    for module in model.values():
+        x = module(x)
+    return x.detach()
+
+
+def without_parameters(rank, size, folder):
+    """A stage without parameters works on the device that the rank says."""
+    start(rank, size, folder)
+
+    class Double(nn.Module):
+        def forward(self, x):
+            assert x.device == torch.device(DEVICE)
+            return 2 * x
+
+    plan = plan_of([pipeline.Stage([0]), pipeline.Stage([1]), pipeline.Stage([2])], "1f1b", 4,
+                   {0: 1, 1: 1, 2: 1})
+    blocks = late_blocks(2)
+    own = moved([{"0": blocks["0"]}, {"1": blocks["1"]}], 1)
+    x, y = rows_of(4 * ROWS)
+    x, y = x.to(DEVICE), y.to(DEVICE)
+    module = own[0] if rank == 0 else own[1] if rank == 2 else Double()
+    try:
+        pipeline.Pipeline(None, plan, module, loss=loss_of)
+        raise AssertionError("nothing says where rank 1 works")
+    except (ValueError, RuntimeError) as error:
+        assert "say with `device` where they work" in str(error), error
+    with pipeline.Pipeline(None, plan, module, loss=loss_of, device=DEVICE) as trainer:
+        loss = trainer.step(x, targets=y)
+    made = [loss_of(own[1]["1"](2 * own[0]["0"](part)), target).item()
+            for part, target in zip(x.split(ROWS), y.split(ROWS))]
+    assert abs(loss - sum(made) / 4) < 1e-12, (loss, made)
+    stop()
+    return True
+
+
+def left_open(rank, size, folder):
+    """A pipeline that is dropped waits for the work that reads its buffers."""
+    start(rank, size, folder)
+    plan = plan_of([pipeline.Stage([0], 1), pipeline.Stage([1], 1)], "gpipe", 2, {0: 1, 1: 1})
+    torch.manual_seed(3)
+    model = {"0": Shift(), "1": LateBlock()}
+    for module in model.values():
+        module.to(DEVICE)
+    x, y = (each.to(DEVICE) for each in rows_of(2 * ROWS))
+    _, expected = reference(model, x.split(ROWS), y.split(ROWS), [1 / 2] * 2, [range(2)] * 2)
+    expected = {key: grad.cpu() for key, grad in expected.items()}
+    model["0"].milliseconds = 100
+    for module in model.values():
+        module.zero_grad()
+    trainer = pipeline.Pipeline(None, plan, own_modules(model, plan, rank), loss=loss_of)
+    parameters = dict(trainer.named_parameters())
+    trainer.step(x, targets=y)
+    dist.barrier()
+    del trainer
+    for key, each in parameters.items():
+        assert torch.equal(each.grad.cpu(), expected[key]), key
+    stop()
+    return True
+
+
 def refusals(rank, size, folder):
     start(rank, size, folder)
     stages = [pipeline.Stage([0]), pipeline.Stage([1])]
@@ -263,8 +367,8 @@ def refusals(rank, size, folder):
 
 
 class OnDevice(TestCase):
-    def test_every_kind_of_schedule_works_in_a_late_stream(self):
-        names = ["1f1b", "zb-v", "dualpipe-v", "four-phase"]
+    def test_kinds_of_schedules_work_in_a_late_stream(self):
+        names = ["1f1b", "zb-v"] + (["dualpipe-v", "four-phase"] if "HETCOMM_TEST_LONG" in os.environ else [])
         self.all_equal(run(2, on_device, names, 2, ()), True)
 
     def test_ranks_of_a_device_and_of_the_host_share_a_pipeline(self):
@@ -280,6 +384,16 @@ class OnDevice(TestCase):
     @unittest.skipIf("streams" in WITHOUT, "the back-end has one stream")
     def test_steps_follow_the_stream_of_their_caller_and_are_followed_by_it(self):
         self.all_equal(run(2, other_streams), True)
+
+    @unittest.skipIf("streams" in WITHOUT or "events" in WITHOUT, "memory is used again when its stream is done")
+    def test_gradients_and_outputs_outlast_their_reader(self):
+        self.all_equal(run(2, lent_memory), True)
+
+    def test_stages_without_parameters_work_where_the_rank_says(self):
+        self.all_equal(run(3, without_parameters), True)
+
+    def test_pipeline_that_is_dropped_waits_for_its_work(self):
+        self.all_equal(run(2, left_open), True)
 
     def test_another_device_than_that_of_the_modules_is_refused(self):
         self.all_equal(run(2, refusals), True)

@@ -3,12 +3,29 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
 
 from hetcomm import _core
+
+
+class Fetched:
+    """A tensor on its way to the host. ``event`` is behind the copy; None: it is there."""
+
+    def __init__(self, value: torch.Tensor, event: Any = None) -> None:
+        self._value = value
+        self._event = event
+
+    def is_here(self) -> bool:
+        return self._event is None or self._event.query()
+
+    def take(self) -> torch.Tensor:
+        """Waits for the copy."""
+        if self._event is not None:
+            self._event.synchronize()
+        return self._value
 
 
 class HostBuffers:
@@ -29,6 +46,13 @@ class HostBuffers:
     def end_step(self) -> None:
         """A step has enqueued its work."""
 
+    def fetch(self, value: torch.Tensor) -> Fetched:
+        """Brings ``value``, which a step has made, to the host."""
+        return Fetched(value.cpu())
+
+    def lend(self, made: Iterable[torch.Tensor]) -> None:
+        """The caller's stream will use these tensors, which a run has made."""
+
     def wait(self) -> None:
         """Waits for the work of all steps, before buffers are freed."""
 
@@ -44,7 +68,8 @@ class DeviceBuffers(HostBuffers):
         self._like = torch.empty(0, device=device)
         self.device = self._like.device
         self._module = torch.get_device_module(self.device)
-        self._stream = self._module.current_stream(self.device)
+        # None: the back-end has one stream, and no name for it.
+        self._stream = self._current_stream()
         self.stream = self._context.stream(self._like)
 
     def tensor(self, given: _core.PipelineTensor) -> torch.Tensor:
@@ -53,7 +78,7 @@ class DeviceBuffers(HostBuffers):
 
     @contextlib.contextmanager
     def working(self) -> Iterator[None]:
-        current = self._module.current_stream(self.device)
+        current = self._current_stream()
         if current == self._stream:
             yield
             return
@@ -68,8 +93,29 @@ class DeviceBuffers(HostBuffers):
         if not self.stream:
             self._context.stream(self._like)  # waits
 
+    def fetch(self, value: torch.Tensor) -> Fetched:
+        if value.device != self.device or not self.stream or not hasattr(self._module, "Event"):
+            return super().fetch(value)
+        copy = value.to("cpu", non_blocking=True)
+        event = self._module.Event()
+        event.record(self._current_stream())
+        return Fetched(copy, event)
+
+    def lend(self, made: Iterable[torch.Tensor]) -> None:
+        current = self._current_stream()
+        if current == self._stream:
+            return
+        for tensor in made:
+            for part in (tensor._indices(), tensor._values()) if tensor.is_sparse else (tensor,):
+                if part.device == self.device:
+                    part.record_stream(current)
+
     def wait(self) -> None:
-        self._stream.synchronize()
+        (self._module if self._stream is None else self._stream).synchronize()
+
+    def _current_stream(self) -> Any:
+        find = getattr(self._module, "current_stream", None)
+        return None if find is None else find(self.device)
 
     # Has |later| wait for the work in |earlier|.
     def _order(self, earlier: Any, later: Any) -> None:

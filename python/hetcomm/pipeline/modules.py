@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import json
 import math
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Union
+from typing import Any
 
 import torch
 from torch import nn
 from torch.autograd.graph import get_gradient_edge
-from torch.nn.parallel import DistributedDataParallel
-from torch.utils.checkpoint import get_device_states, set_device_states
 
 from hetcomm import _core
 from hetcomm._error import Error
 from hetcomm.pipeline.buffers import HostBuffers, buffers_of
+from hetcomm.pipeline.chunks import Chunk, Saved, StageModule
 from hetcomm.pipeline.gradients import (
     Copies,
     HeldParameter,
@@ -32,6 +30,7 @@ from hetcomm.pipeline.gradients import (
     place_of,
     type_of,
 )
+from hetcomm.pipeline.losses import Losses
 from hetcomm.pipeline.opened import opened
 from hetcomm.pipeline.plans import Plan
 from hetcomm.pipeline.runner import Gradient, Runner
@@ -40,9 +39,6 @@ from hetcomm.pipeline.split import _BEGINS_ANYWHERE, SplitBackward
 from hetcomm.reshard.agreement import _agree, _exchange
 from hetcomm.reshard.arrays import _type_name
 from hetcomm.reshard.state import transfer_state
-
-# A stage is a module, or its items by their names in the whole model. Items are called in turn.
-StageModule = Union[nn.Module, Mapping[str, nn.Module]]
 
 
 class Pipeline:
@@ -66,7 +62,8 @@ class Pipeline:
     step of their micro-batch. Clone what a module keeps longer. Buffers lie on the device that the
     plan gives the rank (:func:`hetcomm.torch.device_index`), on which its modules have to be; there
     steps work in the stream that is current when the pipeline is made. With device 0 they lie in
-    memory of the host, whatever device the modules are on.
+    memory of the host, whatever device the modules are on. ``device`` is the torch device of stages
+    that have no parameters. Default: that of the others, or the CPU where the plan has device 0.
 
     Gradients are those of the mean over the global batch. Each rank's part counts by its samples, or
     by the ``weights`` of the step if the plan says "tokens". At the end of a step they are added up
@@ -75,6 +72,14 @@ class Pipeline:
     and averages them unless its divide factor is set to 1 (``set_gradient_divide_factor``). With
     ``broadcast`` the parameters of ranks that hold the same become those of the first one, but for
     those of FSDP2.
+
+    ``pair(first, second)`` is called for two steps that may overlap, as in the schedule dualpipe-v,
+    with two functions, which perform them. It calls both, in any order, and may have them work in
+    streams of its own, which it orders with the current one before and behind. Without it the steps
+    run one after the other.
+
+    UNSHARD and RESHARD in a schedule call ``unshard()`` and ``reshard()`` of the FSDP2 modules of
+    their stage. Backward steps then leave the parameters gathered until RESHARD.
 
     A schedule that splits backward steps goes over some nodes twice. Hooks on activations are then
     called twice for gradients of parameters, and hooks on parameters that a stage uses in several
@@ -90,6 +95,8 @@ class Pipeline:
         loss: Callable[..., torch.Tensor] | None = None,
         shared: Mapping[int, tuple[str, nn.Module]] | None = None,
         broadcast: bool = True,
+        device: torch.device | str | int | None = None,
+        pair: Callable[[Callable[[], None], Callable[[], None]], None] | None = None,
         timeout: float | None = None,
     ) -> None:
         if not isinstance(communicator, _core.Communicator):
@@ -102,13 +109,20 @@ class Pipeline:
         self._shared = dict(shared or {})
         self._rank = communicator.rank
         self._run = _Run()
-        self._losses: tuple[Any, torch.Tensor] | None = None  # those of all ranks, on their way
-        self._agree(communicator, lambda: self._prepare(modules, communicator))
+        self._agree(communicator, lambda: self._prepare(modules, device, communicator))
         self._own = communicator.split(0, self._rank)
         own = [_callbacks(weakref.ref(self), each) for each in self._chunks]
         at = self._buffers
+        self._losses = Losses(self._own, at)
         self._core = Runner(
-            self._own, plan, own, wrap=at.tensor, timeout=timeout, stream=at.stream, wait=at.wait
+            self._own,
+            plan,
+            own,
+            wrap=at.tensor,
+            timeout=timeout,
+            stream=at.stream,
+            wait=at.wait,
+            pair=_pair_of(pair, own),
         )
         opened(communicator, self)
         self._added: list[HeldParameter] = []
@@ -227,7 +241,12 @@ class Pipeline:
             failure = error
         _agree(communicator, failure, self._timeout)
 
-    def _prepare(self, modules: Sequence[StageModule] | StageModule, communicator: Any) -> None:
+    def _prepare(
+        self,
+        modules: Sequence[StageModule] | StageModule,
+        device: torch.device | str | int | None,
+        communicator: Any,
+    ) -> None:
         given = [modules] if isinstance(modules, (nn.Module, Mapping)) else list(modules)
         number, stages = self._plan.place_of(self._rank)
         if len(given) != len(stages):
@@ -236,7 +255,7 @@ class Pipeline:
             )
         self._pipeline = self._plan.document["pipelines"][number]
         self._chunks = [
-            _Chunk(module, stage, self._rank, self._pipeline, self._plan)
+            Chunk(module, stage, self._rank, self._pipeline, self._plan)
             for module, stage in zip(given, stages)
         ]
         self._who = Holders(self._plan, self._rank)
@@ -249,21 +268,29 @@ class Pipeline:
         for chunk in self._chunks:
             chunk.check_holders(self._who)
         self._set_actions(self._plan)
-        self._place(communicator)
+        self._place(device, communicator)
 
-    # Finds the device of the rank's buffers. Stages without parameters work there, too.
-    def _place(self, communicator: Any) -> None:
+    # Finds the device of the rank's buffers, and of its stages without parameters.
+    def _place(self, given: torch.device | str | int | None, communicator: Any) -> None:
         planned = self._plan.document["ranks"][self._rank].get("device", 0)
         devices = {chunk.device for chunk in self._chunks if chunk.has_parameters}
+        if given is not None:
+            given = torch.empty(0, device=given).device  # with its number
+            devices.add(given)
         if planned != 0 and len(devices) > 1:
             raise ValueError(
                 f"the plan gives rank {self._rank} one device, and its modules are on "
                 f"{', '.join(sorted(map(str, devices)))}"
             )
-        device = next(iter(devices), self._chunks[0].device)
+        if planned != 0 and not devices:
+            raise ValueError(
+                f"the plan gives rank {self._rank} device {planned}, and its modules have no parameters: "
+                "say with `device` where they work"
+            )
+        device = given or (next(iter(devices)) if planned != 0 else torch.device("cpu"))
         self._buffers: HostBuffers = buffers_of(device, planned, self._rank, communicator)
-        if planned != 0:
-            for chunk in self._chunks:
+        for chunk in self._chunks:
+            if not chunk.has_parameters:
                 chunk.device = device
 
     # --- steps -------------------------------------------------------------------------------
@@ -302,6 +329,7 @@ class Pipeline:
             each.begin()
         try:
             self._run_with_losses(number, timeout, False, lengths)
+            self._buffers.lend(_local(each.grad) for each in before if each.grad is not None)
             total = self._told_to_all(lambda: self._finish(left))
         except BaseException:
             for parameter, grad in before.items():
@@ -345,7 +373,9 @@ class Pipeline:
         self._begin(inputs, None, None, keeps_outputs=True)
         try:
             self._run_steps(number, timeout, True, lengths)
-            return [self._run.outputs[i] for i in sorted(self._run.outputs)]
+            outputs = [self._run.outputs[i] for i in sorted(self._run.outputs)]
+            self._buffers.lend(_tensors_of(outputs))
+            return outputs
         finally:
             self._end_run()
 
@@ -506,9 +536,7 @@ class Pipeline:
             )
             proposal = json.loads(told)["proposal"]
             if proposal is not None:
-                # One more than no step waits for in the simulation, which has no jitter.
-                in_flight = [each + 1 for each in proposal["in_flight"]]
-                plan = plan.with_schedule(proposal["schedule"], number, in_flight)
+                plan = plan.with_schedule(proposal["schedule"], number, proposal["in_flight"])
         return None if plan is self._plan else plan
 
     # Returns the traces of all ranks, by pipeline.
@@ -524,7 +552,7 @@ class Pipeline:
     def close(self) -> None:
         """Closes the pipeline. Later runs of the other ranks fail."""
         self._core.close()
-        self._drop_losses("the pipeline was closed")
+        self._losses.close()
         self._own.close()
 
     def __enter__(self) -> Pipeline:
@@ -571,15 +599,19 @@ class Pipeline:
         run.scale = scale
         run.keeps_outputs = keeps_outputs
 
+    def _end_step(self) -> None:
+        self._buffers.end_step()
+        self._losses.move_on()
+
     def _end_run(self) -> None:
         self._run = _Run()
         for chunk in self._chunks:
             chunk.end()
 
-    def _forward(self, chunk: _Chunk, action: Any) -> None:
+    def _forward(self, chunk: Chunk, action: Any) -> None:
         saves = not action.evaluates
         recomputes = saves and chunk.recomputes
-        saved = _Saved()
+        saved = Saved()
         with torch.set_grad_enabled(saves and not recomputes):
             if recomputes:
                 saved.keep_random_state(chunk.device)
@@ -591,14 +623,14 @@ class Pipeline:
         if saves:
             chunk.saved[action.micro_batch] = saved
 
-    def _recompute(self, chunk: _Chunk, action: Any) -> None:
+    def _recompute(self, chunk: Chunk, action: Any) -> None:
         saved = chunk.saved[action.micro_batch]
         with torch.enable_grad(), saved.random_state(chunk.device):
             self._call(chunk, action, saved, again=True)
 
     # Calls the module, and keeps what its backward step needs. Returns what leaves the stage.
     def _call(
-        self, chunk: _Chunk, action: Any, saved: _Saved, again: bool = False
+        self, chunk: Chunk, action: Any, saved: Saved, again: bool = False
     ) -> Sequence[torch.Tensor]:
         run = self._run
         arguments = []
@@ -635,9 +667,9 @@ class Pipeline:
 
     def _keep_result(
         self,
-        chunk: _Chunk,
+        chunk: Chunk,
         action: Any,
-        saved: _Saved,
+        saved: Saved,
         result: Any,
         targets: Sequence[Any],
         again: bool,
@@ -651,16 +683,30 @@ class Pipeline:
             raise ValueError("the loss of a micro-batch has to be a tensor of one element")
         factor = chunk.share if run.weights is None else run.weights[action.micro_batch]
         # A micro-batch that counts nothing may have a loss that is no number.
-        if not again and factor != 0:
-            run.losses.append((action.micro_batch, loss.detach().clone(), factor))
+        if not again and factor != 0 and chunk.counts:
+            self._losses.add(action.micro_batch, loss, factor)
         run.results += not again
         if run.results == self._pipeline["micro_batches"] and chunk.counts and not again:
-            self._start_losses()
+            self._losses.complete()
+        if factor == 0 and chunk.has_fsdp and saved.has_graph:
+            saved.roots, saved.root_grads = self._begins_with_nothing(chunk, result)
+            return
         saved.roots = [_root(loss) if loss.requires_grad and factor != 0 else None]
         saved.root_grads = [torch.full_like(loss.detach(), factor * run.scale)]
 
+    # FSDP2 sums gradients in the last backward step, which therefore has to be there, also if its
+    # micro-batch counts nothing. Its loss may be no number, so the step begins at what the module returns.
+    def _begins_with_nothing(self, chunk: Chunk, result: Any) -> tuple[list[Any], list[torch.Tensor]]:
+        if self._loss is None and not bool(torch.isfinite(result)):
+            raise ValueError(
+                f"stage {chunk.stage} has FSDP2, and the loss of a micro-batch that counts nothing is no "
+                "finite number: give the pipeline `loss`, apart from the module"
+            )
+        made = [each for each in _tensors_of(result) if each.requires_grad]
+        return [_root(each) for each in made], [torch.zeros_like(each) for each in made]
+
     # The gradients with which the backward step of a micro-batch begins.
-    def _begins(self, chunk: _Chunk, action: Any) -> tuple[list[Any], list[torch.Tensor]]:
+    def _begins(self, chunk: Chunk, action: Any) -> tuple[list[Any], list[torch.Tensor]]:
         saved = chunk.saved[action.micro_batch]
         if not saved.has_graph:  # the plan says so, and the schedule has no step for it
             self._recompute(chunk, action)
@@ -671,7 +717,7 @@ class Pipeline:
         pairs = [(root, grad) for root, grad in zip(saved.roots, grads) if root is not None]
         return [root for root, _ in pairs], [grad for _, grad in pairs]
 
-    def _backward(self, chunk: _Chunk, action: Any) -> None:
+    def _backward(self, chunk: Chunk, action: Any) -> None:
         roots, grads = self._begins(chunk, action)
         saved = chunk.saved.pop(action.micro_batch)
         with chunk.next_backward():
@@ -679,20 +725,26 @@ class Pipeline:
                 torch.autograd.backward(roots, grads)
         _write([each.grad for each in saved.leaves], action.input_grads)
 
-    def _input_grad(self, chunk: _Chunk, action: Any) -> None:
+    def _input_grad(self, chunk: Chunk, action: Any) -> None:
         roots, grads = self._begins(chunk, action)
         saved = chunk.saved[action.micro_batch]
         saved.split = SplitBackward(roots, saved.leaves)
         _write(saved.split.input_grads(grads), action.input_grads)
         saved.roots, saved.root_grads, saved.leaves = [], [], []
 
-    def _weight_grad(self, chunk: _Chunk, action: Any) -> None:
+    def _weight_grad(self, chunk: Chunk, action: Any) -> None:
         split = chunk.saved.pop(action.micro_batch).split
         assert split is not None
         split.weight_grads()
 
+    def _unshard(self, chunk: Chunk, action: Any) -> None:
+        chunk.unshard()
+
+    def _reshard(self, chunk: Chunk, action: Any) -> None:
+        chunk.reshard()
+
     # Gives the gradients of a stage to be added up: all its micro-batches have made theirs.
-    def _reduce_grad(self, chunk: _Chunk, action: Any) -> None:
+    def _reduce_grad(self, chunk: Chunk, action: Any) -> None:
         number = self._chunks.index(chunk)
         with torch.no_grad():
             for each in self._added:
@@ -703,10 +755,15 @@ class Pipeline:
         try:
             return call()
         except BaseException as error:
-            reason = f"rank {self._rank}: {type(error).__name__}: {error}"
-            with contextlib.suppress(Exception):
-                self._own.abort(reason[:400])
+            self._fail(error)
             raise
+
+    # Ends the pipeline on all ranks, those too that wait for losses.
+    def _fail(self, error: BaseException) -> None:
+        reason = f"rank {self._rank}: {type(error).__name__}: {error}"[:400]
+        self._losses.fail(reason)
+        with contextlib.suppress(Exception):
+            self._core.cancel(reason)
 
     # Takes the sums of gradients. Returns the mean loss.
     def _finish(self, left: _Countdown) -> float:
@@ -768,27 +825,9 @@ class Pipeline:
     def _has_losses(self) -> bool:
         return any(each.is_last and each.counts for each in self._chunks)
 
-    # Starts to add up the losses of all ranks, as soon as this one knows its own: they are on their way
-    # while other steps run.
-    def _start_losses(self) -> None:
-        run = self._run
-        own = torch.zeros(2, dtype=torch.float64, device="cpu")
-        for _, loss, factor in sorted(run.losses, key=lambda each: each[0]):
-            own[0] += loss.item() * factor
-            own[1] += factor
-        total = torch.empty_like(own)
-        # It may last as long as the run.
-        self._losses = (self._own.allreduce(own, total, "sum", timeout=math.inf), total)
-
     # Returns the mean loss over all ranks, and the sum of the weights.
     def _mean_loss(self, left: _Countdown) -> tuple[float, float]:
-        if self._losses is None:
-            self._start_losses()
-        assert self._losses is not None
-        request, sums = self._losses
-        self._losses = None
-        request.wait(left())
-        total, weight = float(sums[0]), float(sums[1])
+        total, weight = self._losses.total(left())
         return (total / weight if self._run.is_weighted and weight > 0 else total), weight
 
     def _run_steps(
@@ -801,26 +840,13 @@ class Pipeline:
     def _run_with_losses(
         self, number: int, timeout: float | None, evaluates: bool, lengths: Sequence[int] | None
     ) -> None:
-        # It may be under way since a call that was refused.
-        if not self._has_losses() and self._losses is None:
-            self._start_losses()
+        self._losses.begin(self._has_losses())
         try:
             self._run_steps(number, timeout, evaluates, lengths)
         except BaseException as error:
-            if not isinstance(error, Error) or error.status not in ("INVALID_ARGUMENT", "BUSY"):
-                self._drop_losses(f"rank {self._rank}: {type(error).__name__}: {error}")
+            if self._core.has_ended:
+                self._fail(error)
             raise
-
-    # Ends the sum of losses that is under way, if there is one, on all ranks.
-    def _drop_losses(self, reason: str) -> None:
-        if self._losses is None:
-            return
-        request, _ = self._losses
-        self._losses = None
-        with contextlib.suppress(Exception):
-            self._own.abort(reason[:400])
-        with contextlib.suppress(Exception):
-            request.wait()
 
     def _total(self, own: torch.Tensor, op: str, timeout: float | None) -> torch.Tensor:
         total = torch.empty_like(own)
@@ -842,7 +868,7 @@ class Pipeline:
 
 
 def _callbacks(
-    pipeline: weakref.ref[Pipeline], chunk: _Chunk
+    pipeline: weakref.ref[Pipeline], chunk: Chunk
 ) -> dict[str, Callable[[_core.PipelineAction], None]]:
     """Returns the callbacks of a stage. They do not keep the pipeline."""
 
@@ -850,7 +876,7 @@ def _callbacks(
         def call(action: _core.PipelineAction) -> None:
             try:
                 getattr(pipeline(), name)(chunk, action)
-                pipeline()._buffers.end_step()
+                pipeline()._end_step()
             except Exception as error:
                 if hasattr(error, "add_note"):
                     error.add_note(
@@ -861,8 +887,32 @@ def _callbacks(
 
         return call
 
-    kinds = ("forward", "recompute", "backward", "input_grad", "weight_grad", "reduce_grad")
+    kinds = (
+        "forward", "recompute", "backward", "input_grad", "weight_grad", "reduce_grad", "unshard", "reshard"
+    )
     return {kind: calling(f"_{kind}") for kind in kinds}
+
+
+def _pair_of(
+    pair: Callable[[Callable[[], None], Callable[[], None]], None] | None,
+    callbacks: Sequence[Mapping[str, Callable[[_core.PipelineAction], None]]],
+) -> Callable[[_core.PipelineAction, _core.PipelineAction], None] | None:
+    """Returns what performs two actions that may overlap by ``pair`` and the callbacks of the stages."""
+    if pair is None:
+        return None
+
+    def call(first: _core.PipelineAction, second: _core.PipelineAction) -> None:
+        left = [first, second]
+
+        def perform(action: _core.PipelineAction) -> None:
+            left.remove(action)
+            callbacks[action.chunk][action.kind](action)
+
+        pair(lambda: perform(first), lambda: perform(second))
+        if left:
+            raise RuntimeError(f"`pair` has not performed the {left[0].kind} step of stage {left[0].stage}")
+
+    return call
 
 
 class _Run:
@@ -874,180 +924,9 @@ class _Run:
         self.weights: list[float] | None = None
         self.is_weighted = False
         self.scale = 1.0
-        self.losses: list[tuple[int, torch.Tensor, float]] = []
         self.results = 0  # of forward steps of the last stage
         self.keeps_outputs = False
         self.outputs: dict[int, Any] = {}
-
-
-class _Saved:
-    """What the backward step of a micro-batch needs."""
-
-    def __init__(self) -> None:
-        self.has_graph = False
-        self.leaves: list[torch.Tensor] = []
-        self.roots: list[Any] = []
-        self.root_grads: list[torch.Tensor] = []
-        self.split: SplitBackward | None = None
-        self._random: tuple[torch.Tensor, Any, Any] | None = None
-
-    def keep_random_state(self, device: torch.device) -> None:
-        states: tuple[Any, Any] = ([], [])
-        if device.type != "cpu":
-            states = get_device_states(torch.empty(0, device=device))
-        self._random = (torch.get_rng_state(), *states)
-
-    @contextlib.contextmanager
-    def random_state(self, device: torch.device) -> Iterator[None]:
-        """Repeats the random numbers of the forward step, and then goes on with the others."""
-        assert self._random is not None
-        state, devices, states = self._random
-        with torch.random.fork_rng(devices, device_type=device.type if devices else "cuda"):
-            torch.set_rng_state(state)
-            if devices:
-                set_device_states(devices, states, device_type=device.type)
-            yield
-
-
-class _Chunk:
-    """A stage of this rank."""
-
-    def __init__(
-        self,
-        module: StageModule,
-        stage: int,
-        rank: int,
-        pipeline: Mapping[str, Any],
-        plan: Plan,
-    ) -> None:
-        own = pipeline["stages"][stage]
-        self.stage = stage
-        self.is_first = stage == 0
-        self.is_last = stage == len(pipeline["stages"]) - 1
-        self.saved: dict[int, _Saved] = {}
-        self.recomputes = False
-        self.items = dict(module) if isinstance(module, Mapping) else {"": module}
-        for name, each in self.items.items():
-            if not isinstance(each, nn.Module):
-                raise TypeError(f"stage {stage}: {name or 'it'} is a {type(each).__name__}, no module")
-            if isinstance(each, DistributedDataParallel):
-                self.items[name] = each.module
-        self._all_items = list(range(*own["items"]))
-        self._is_whole = not isinstance(module, Mapping)
-        if not self._is_whole and len(self.items) != len(self._all_items):
-            raise ValueError(
-                f"stage {stage} has {len(self._all_items)} items in the plan, and {len(self.items)} modules"
-            )
-        # A stage without names is one item, its first.
-        self.by_item = dict(zip(self._all_items, self.items.values()))
-        degrees = degrees_of(own)
-        samples = pipeline["micro_batch_size"] / (degrees["data"] * degrees["context"])
-        self.share = samples / plan.document["training"]["global_batch"]
-        # Ranks along the tensor degree have the same loss.
-        self.counts = place_of(own, rank)["tensor"] == 0
-        self._find_tensors(pipeline)
-        parameters = [each for module in self.items.values() for each in module.parameters()]
-        self.has_parameters = bool(parameters)
-        self.device = parameters[0].device if parameters else torch.device("cpu")
-        self._fsdp = [
-            each
-            for module in self.items.values()
-            for each in module.modules()
-            if hasattr(each, "set_requires_gradient_sync")
-        ]
-        self.has_fsdp = bool(self._fsdp)
-        self.fsdp_parameters = {
-            each for module in self._fsdp for each in module.parameters() if hasattr(each, "placements")
-        }
-        self._in_plan = own
-        self._stage_ranks = set(own["ranks"])
-        self._always_recomputes = own.get("recompute", False)
-        if degrees["expert"] > 1:
-            raise ValueError(f"stage {stage} has an expert degree: experts are not added up here")
-        if own.get("zero", 0) > 0 and not self.has_fsdp:
-            raise ValueError(f"stage {stage} has ZeRO {own['zero']}: use FSDP2, or another optimizer")
-        self._left = 0
-
-    def _find_tensors(self, pipeline: Mapping[str, Any]) -> None:
-        self.input_has_grad: list[bool] = []
-        self.output_has_grad: list[bool] = []
-        self._output_names: list[str] = []
-        for boundary in pipeline["boundaries"]:
-            for tensor in boundary["tensors"]:
-                has_grad = tensor.get("gradient", True)
-                if boundary["to"] == self.stage:
-                    self.input_has_grad.append(has_grad)
-                if boundary["from"] == self.stage:
-                    self.output_has_grad.append(has_grad)
-                    self._output_names.append(tensor["name"])
-
-    def holds(self, item: int, who: Holders) -> bool:
-        return any(each is self._in_plan for each in who.stages_of(item))
-
-    def check_holders(self, who: Holders) -> None:
-        """Raises ValueError if the gradients of this stage cannot be added up."""
-        for item in self._all_items:
-            if self._is_whole and who.stages_of(item) != who.stages_of(self._all_items[0]):
-                raise ValueError(
-                    f"stage {self.stage}: others hold some of its items: give {{name: module}}, with a "
-                    "module for each item"
-                )
-            module = self.by_item.get(item, next(iter(self.items.values())))
-            is_fsdp = any(each in self.fsdp_parameters for each in module.parameters())
-            if is_fsdp and not who.ranks_of(item) <= self._stage_ranks:
-                raise ValueError(f"stage {self.stage} has FSDP2, and other stages hold its item {item}")
-
-    def set_actions(self, cells: Sequence[str]) -> None:
-        """Looks up what kinds of steps the schedule has for this stage."""
-        steps = [part for cell in cells for part in _parts_of(cell)]
-        own = {kind for stage, kind in steps if stage == self.stage}
-        self.recomputes = "R" in own or self._always_recomputes
-        if self.has_fsdp and "W" in own:
-            raise ValueError(
-                f"stage {self.stage}: FSDP2 needs whole backward steps, and the schedule splits them"
-            )
-
-    def begin(self, micro_batches: int) -> None:
-        """Begins a step of the training."""
-        self.saved.clear()
-        self._left = micro_batches
-        for each in self._fsdp:
-            each.set_requires_gradient_sync(False)  # type: ignore[operator]
-
-    def end(self) -> None:
-        """Ends a run. Forward steps leave the parameters of an FSDP2 module gathered: then the module
-        has others than it is made of."""
-        self.saved.clear()
-        for each in self._fsdp:
-            each.reshard()  # type: ignore[operator]
-
-    @contextlib.contextmanager
-    def next_backward(self) -> Iterator[None]:
-        """FSDP2 sums the gradients of all micro-batches in the last one's backward step."""
-        self._left -= 1
-        for each in self._fsdp:
-            each.set_is_last_backward(self._left == 0)  # type: ignore[operator]
-            each.set_requires_gradient_sync(self._left == 0)  # type: ignore[operator]
-        yield
-
-    def __call__(self, *arguments: Any) -> Any:
-        for module in self.items.values():
-            result = module(*arguments)
-            arguments = result if isinstance(result, tuple) else (result,)
-        return result
-
-    def check_outputs(self, outputs: Sequence[Any], buffers: Sequence[torch.Tensor]) -> None:
-        if len(outputs) != len(buffers):
-            raise ValueError(
-                f"stage {self.stage} returned {len(outputs)} tensors, and {len(buffers)} leave it in "
-                "the plan"
-            )
-        for name, output, buffer in zip(self._output_names, outputs, buffers):
-            if output.shape != buffer.shape or output.dtype != buffer.dtype:
-                raise ValueError(
-                    f"stage {self.stage} returned a {_described(output)} for '{name}', which is a "
-                    f"{_described(buffer)} in the plan"
-                )
 
 
 class _Countdown:
@@ -1080,23 +959,20 @@ def _cloned(result: Any) -> Any:
     return result
 
 
+def _tensors_of(result: Any) -> Iterator[torch.Tensor]:
+    """Yields the tensors of which :func:`_cloned` made copies."""
+    if isinstance(result, torch.Tensor):
+        yield result
+    elif isinstance(result, (tuple, list)):
+        for each in result:
+            yield from _tensors_of(each)
+
+
 def _is_first_replica(parameter: nn.Parameter) -> bool:
     """Whether this rank's shard of a DTensor counts, among its replicas."""
     place = parameter.device_mesh.get_coordinate()  # type: ignore[attr-defined]
     placements = parameter.placements  # type: ignore[attr-defined]
     return all(at == 0 for at, each in zip(place, placements) if each.is_replicate())
-
-
-def _described(tensor: torch.Tensor) -> str:
-    return f"{str(tensor.dtype).removeprefix('torch.')} tensor of shape {list(tensor.shape)}"
-
-
-def _parts_of(cell: str) -> Iterator[tuple[int, str]]:
-    """Yields the stages and kinds of the actions of a cell."""
-    for part in cell.split(")")[0].lstrip("(").split(";"):
-        stage = "".join(itertools.takewhile(str.isdigit, part))
-        if stage:
-            yield int(stage), part[len(stage) :].rstrip("0123456789")
 
 
 def _root(tensor: torch.Tensor) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -43,7 +44,9 @@ class Runner(_core.Pipeline):
     be used. An exception of a callback is raised by :meth:`run`, and ends it on all ranks.
     ``stream`` is the library's handle of a stream of this rank's device in the plan. Callbacks may
     then return before their work in it has ended, but for "reduce_grad". 0: there is none. ``wait()``
-    waits for that work: it is called before buffers are freed.
+    waits for that work: it is called before buffers are freed. ``pair(first, second)`` performs two
+    actions that may overlap, such as "(0F7;7B3)OVERLAP_F_B", in place of their callbacks. Without it
+    they run one after the other.
     """
 
     def __init__(
@@ -56,13 +59,14 @@ class Runner(_core.Pipeline):
         timeout: float | None = None,
         stream: int = 0,
         wait: Callable[[], None] | None = None,
+        pair: Callable[[_core.PipelineAction, _core.PipelineAction], None] | None = None,
     ) -> None:
         own = [dict(each) for each in chunks]
         wrong = sorted({kind for each in own for kind in each} - _KINDS)
         failure = ValueError(f"there is no kind of step {wrong[0]!r}") if wrong else None
         _agree(communicator, failure, timeout)
         self._wait = wait or (lambda: None)
-        super().__init__(communicator, plan.json, own, wrap or _array_of, timeout, stream)
+        super().__init__(communicator, plan.json, own, wrap or _array_of, timeout, stream, pair)
         opened(communicator, self)
 
     def set_schedule(self, plan: str, timeout: float | None = None) -> None:
@@ -74,6 +78,11 @@ class Runner(_core.Pipeline):
         """Closes the pipeline. Later runs of the other ranks fail."""
         self._wait()
         super().close()
+
+    def __del__(self) -> None:
+        # Nothing is left to tell of an error.
+        with contextlib.suppress(Exception):
+            self._wait()
 
     def set_gradients(self, gradients: Sequence[Gradient], timeout: float | None = None) -> None:
         """Names the gradients that runs add up from now on, instead of those named before. All ranks

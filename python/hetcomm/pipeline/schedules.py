@@ -35,14 +35,23 @@ class Schedule:
 
     @classmethod
     def named(
-        cls, name: str, *, ranks: int, micro_batches: int, chunks: int = 1, **parameters: Any
+        cls,
+        name: str,
+        *,
+        ranks: int,
+        micro_batches: int,
+        chunks: int | None = None,
+        **parameters: Any,
     ) -> Schedule:
-        """Returns the schedule called ``name``, such as "1f1b", "h-1f1b" or "zb-v". ``parameters``
+        """Returns the schedule called ``name``, such as "1f1b", "h-1f1b" or "zb-v". ``chunks`` is the
+        number of stages on each rank. Default: 1, or 2 for schedules of several. ``parameters``
         are ``warmups``, ``slow_boundaries``, ``recomputed_stages``, ``epsilon_ppm``, ``order``,
         ``whole_backward``, ``effort`` and ``seed``, where the schedule takes them; ``times``; and
         for "arranged", which searches under a limit, ``limits``."""
         outer = {key: parameters.pop(key) for key in ("times", "limits", "memory") if key in parameters}
-        counts = {"name": name, "ranks": ranks, "chunks": chunks, "micro_batches": micro_batches}
+        counts = {"name": name, "ranks": ranks, "micro_batches": micro_batches}
+        if chunks is not None:
+            counts["chunks"] = chunks
         return cls({"schedule": {**counts, **parameters}, **outer})
 
     @classmethod
