@@ -8,7 +8,11 @@
  *   export WORLD_SIZE=3 MASTER_ADDR=127.0.0.1 MASTER_PORT=29500
  *   for r in 0 1 2; do RANK=$r build/release/bin/example_pipeline_plan & done; wait
  * A number is how many milliseconds a stage computes for a micro-batch. A rank with a device in
- * HETCOMM_DEVICES, such as opencl:{local_rank}, keeps what goes between stages in its memory. */
+ * HETCOMM_DEVICES, such as opencl:{local_rank}, keeps what goes between stages in its memory.
+ *
+ * With a file behind the number the ranks run the plan in it, whatever its schedule and degrees,
+ * and print how long a step takes. Stages then compute nothing, for so long. A third argument is
+ * the number of stages of each rank (1). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +21,7 @@
 #include <hetcomm/hetcomm.h>
 #include <hetcomm/pipeline.h>
 
-enum { kMicroBatches = 6, kSamples = 4, kMaxRanks = 64, kSlots = 64 };
+enum { kMicroBatches = 6, kSamples = 4, kMaxRanks = 64, kSlots = 64, kMaxChunks = 8 };
 
 static void check(hetcomm_status_t status, const char* what) {
   if (status == HETCOMM_OK) return;
@@ -118,6 +122,26 @@ static hetcomm_status_t backward(void* user_data, const hetcomm_pipeline_action_
   return action->input_grad_count > 0 ? store(&action->input_grads[0], grad) : HETCOMM_OK;
 }
 
+/* A step of a plan from a file. It takes its part of the time for a micro-batch. */
+static hetcomm_status_t pass_time(void* user_data, const hetcomm_pipeline_action_t* action) {
+  const struct stage* stage = user_data;
+  const int whole = action->kind == HETCOMM_PIPELINE_BACKWARD;
+  compute(stage->compute_ms * (whole ? 2 : 1) / 3);
+  return HETCOMM_OK;
+}
+
+static void read_plan(const char* name, char* text, size_t capacity) {
+  FILE* file = fopen(name, "r");
+  size_t size;
+  if (file == NULL) {
+    perror(name);
+    exit(1);
+  }
+  size = fread(text, 1, capacity - 1, file);
+  text[size] = '\0';
+  fclose(file);
+}
+
 /* Tells all ranks which of them have a device. */
 static void exchange_devices(hetcomm_context_t* context, hetcomm_communicator_t* world,
                              int32_t size, int32_t* devices) {
@@ -156,21 +180,34 @@ int main(int argc, char** argv) {
   check(hetcomm_communicator_rank(world, &rank, &size), "rank");
   if (size > kMaxRanks) return 1;
 
-  static char plan[32768];
+  static char plan[1 << 18];
   int32_t devices[kMaxRanks];
+  const int has_file = argc > 2;
+  const int chunk_count = argc > 3 ? atoi(argv[3]) : 1;
+  if (chunk_count < 1 || chunk_count > kMaxChunks) return 1;
   exchange_devices(context, world, size, devices);
-  write_plan(size, devices, plan, sizeof(plan));
+  if (has_file) {
+    read_plan(argv[2], plan, sizeof(plan));
+  } else {
+    write_plan(size, devices, plan, sizeof(plan));
+  }
   static struct stage stage;
   stage.weight = rank + 1;
   stage.compute_ms = argc > 1 ? atof(argv[1]) : 0;
-  hetcomm_pipeline_chunk_t chunk;
-  memset(&chunk, 0, sizeof(chunk));
-  chunk.struct_size = sizeof(chunk);
-  chunk.forward.function = forward;
-  chunk.backward.function = backward;
-  chunk.forward.user_data = chunk.backward.user_data = &stage;
+  hetcomm_pipeline_chunk_t chunks[kMaxChunks];
+  memset(chunks, 0, sizeof(chunks));
+  for (int i = 0; i < chunk_count; ++i) {
+    hetcomm_pipeline_chunk_t* chunk = &chunks[i];
+    chunk->struct_size = sizeof(*chunk);
+    chunk->forward.function = has_file ? pass_time : forward;
+    chunk->backward.function = has_file ? pass_time : backward;
+    chunk->forward.user_data = chunk->backward.user_data = &stage;
+    if (!has_file) continue;
+    chunk->input_grad = chunk->weight_grad = chunk->recompute = chunk->forward;
+  }
   hetcomm_pipeline_t* pipeline;
-  check_pipeline(hetcomm_pipeline_create(world, plan, &chunk, 1, NULL, &pipeline), "pipeline");
+  check_pipeline(hetcomm_pipeline_create(world, plan, chunks, (size_t)chunk_count, NULL, &pipeline),
+                 "pipeline");
 
   hetcomm_pipeline_run_options_t run;
   memset(&run, 0, sizeof(run));
@@ -182,7 +219,10 @@ int main(int argc, char** argv) {
     check_pipeline(hetcomm_pipeline_run(pipeline, &run), "run");
     step_ms = now_ms() - start_ms;
   }
-  printf("stage %d of %d: weight times gradient %.0f\n", rank, size, stage.weight * stage.gradient);
+  if (!has_file) {
+    printf("stage %d of %d: weight times gradient %.0f\n", rank, size,
+           stage.weight * stage.gradient);
+  }
   if (rank == 0 && argc > 1) printf("a step takes %.1f ms\n", step_ms);
 
   check_pipeline(hetcomm_pipeline_destroy(pipeline), "destroy");

@@ -4,8 +4,8 @@
 Properties, for a delay of 0.45 and 0.9 of a stage's time for a micro-batch:
   * Virtual-1F1B and Eager-1F1B hide the smaller delay, and H-1F1B both: a micro-batch takes at most 3 % more
     than over the same link without the delay, measured in turns;
-  * 1F1B does not: it loses at least 0.8 of what the simulator says it does;
-  * what is measured over the delayed link is within 3 % of the forecast, but for 1F1B within 5 %.
+  * 1F1B does not: it loses at least 0.9 of what the simulator says it does;
+  * what is measured over the delayed link is within 3 % of the forecast.
 Without a delay a micro-batch takes 2 to 4 % more than the forecast (docs/records/pipelines.md).
 A machine that others keep busy stalls timers: further attempts are allowed.
 
@@ -25,9 +25,8 @@ STAGE_MS = 20
 DELAYS = {0.45: 8.6, 0.9: 17.6}
 SCHEDULES = "1f1b,eager-1f1b,virtual-1f1b,h-1f1b"
 HIDDEN = 1.03
-SHOWN = 0.8
+SHOWN = 0.9
 FORECAST = 0.03
-FORECAST_OF_1F1B = 0.05
 
 
 def run(link, bench, *words, limit_s=200):
@@ -62,8 +61,7 @@ def faults_of(part, delayed, plain):
         simulated = row["forecast_us"] - plain[name]["forecast_us"]
         if name == "1f1b" and loss < SHOWN * simulated:
             found.append(f"{name} loses {loss / 1e3:.1f} ms, and the simulator says {simulated / 1e3:.1f} ms")
-        within = FORECAST_OF_1F1B if name == "1f1b" else FORECAST
-        if abs(row["measured_us"] / row["forecast_us"] - 1) > within:
+        if abs(row["measured_us"] / row["forecast_us"] - 1) > FORECAST:
             found.append(f"{name} takes {row['measured_us'] / 1e3:.2f} ms, and the forecast is "
                          f"{row['forecast_us'] / 1e3:.2f} ms")
     return found
@@ -78,7 +76,7 @@ def check(bench, part, delay_ms):
     with TwoHosts(delay_ms) as delayed, TwoHosts(0) as plain:
         faults = []
         for attempt in range(1, ATTEMPTS + 1):
-            rows = measure(bench, delayed, plain, 3, "--schedules", SCHEDULES, "--micro-batches", "16,64")
+            rows = measure(bench, delayed, plain, 3, "--schedules", SCHEDULES, "--micro-batches", "64,192")
             faults = faults_of(part, *rows)
             slow = rows[0]["1f1b"]
             c = (slow["busy_us"] + slow["latency_us"]) / slow["stage_us"]
