@@ -531,10 +531,11 @@ INSTANTIATE_TEST_SUITE_P(All, PipelineGradientsOnDevices,
                              .thread_progress = true}),
                          capi_case_name);
 
-// The memory of one is known by a handle, and that of the other is in the host.
-TEST_P(PipelineGradientsOnDevices, GradientsLieInMemoryOfDevices) {
+// The gradients of rank 0 are in the host, those of rank 1 in memory of |device|, named by plain
+// pointers if |is_plain|.
+void add_up_on_devices(const CapiCase& test_case, int32_t device, bool is_plain) {
   const PipelinePlan plan = plan_of({{.ranks = {0, 1}, .degrees = {.data = 2}}}, "1f1b", 2);
-  run(2, [&](Member& me) {
+  run_job(test_case, 2, [&](Member& me) {
     constexpr uint64_t kShape[] = {64, 1024};
     constexpr uint64_t kElements = 64 * 1024;
     const uint64_t axes[] = {2};
@@ -550,15 +551,20 @@ TEST_P(PipelineGradientsOnDevices, GradientsLieInMemoryOfDevices) {
       ASSERT_EQ(hetcomm_layout_from_mesh(2, shape, 1, axes, ranks, &placement, nullptr, &layout),
                 HETCOMM_OK);
       hetcomm_memory_t* memory = nullptr;
-      ASSERT_EQ(hetcomm_memory_allocate(me.context(), me.rank(), kElements * 8, &memory),
+      ASSERT_EQ(hetcomm_memory_allocate(me.context(), me.rank() == 1 ? device : 0, kElements * 8,
+                                        &memory),
                 HETCOMM_OK)
           << hetcomm_last_error();
+      void* address = nullptr;
+      ASSERT_EQ(hetcomm_memory_address(memory, &address), HETCOMM_OK);
       hetcomm_pipeline_gradient_t gradient{};
       gradient.struct_size = sizeof(gradient);
       gradient.index = static_cast<uint32_t>(list.size());
       gradient.layout = layout;
       gradient.type = HETCOMM_UINT64;
-      gradient.buffer = hetcomm_buffer_memory(memory, 0, rows * kShape[1] * 8);
+      const uint64_t bytes = rows * kShape[1] * 8;
+      gradient.buffer =
+          is_plain ? hetcomm_buffer_host(address, bytes) : hetcomm_buffer_memory(memory, 0, bytes);
       list.push_back(gradient);
       layouts.push_back(layout);
       memories.push_back(memory);
@@ -588,6 +594,15 @@ TEST_P(PipelineGradientsOnDevices, GradientsLieInMemoryOfDevices) {
     for (hetcomm_layout_t* each : layouts) EXPECT_EQ(hetcomm_layout_destroy(each), HETCOMM_OK);
     for (hetcomm_memory_t* each : memories) EXPECT_EQ(hetcomm_memory_destroy(each), HETCOMM_OK);
   });
+}
+
+// One device's memory is known by a handle, and the other one's by an address.
+TEST_P(PipelineGradientsOnDevices, GradientsLieInMemoryOfDevices) {
+  for (const int32_t device : {1, 2}) add_up_on_devices(GetParam(), device, false);
+}
+
+TEST_P(PipelineGradientsOnDevices, PlainPointersLeadToMemoryOfDevices) {
+  add_up_on_devices(GetParam(), 2, true);
 }
 
 }  // namespace
