@@ -20,6 +20,14 @@ import weakref
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.pipelining import PipelineStage
+from torch.distributed.pipelining.schedules import _PipelineScheduleRuntime
+from torch.distributed.tensor import Replicate, Shard
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel, RowwiseParallel, SequenceParallel, PrepareModuleInput, parallelize_module,
+)
 
 import hetcomm
 import hetcomm.torch
@@ -607,11 +615,6 @@ def unequal_tensor_degrees(rank, size, folder):
 
 def tensors_of_a_mesh(rank, size, folder):
     """Stages cut by torch's tensor parallelism, beside a pipeline that does not cut."""
-    from torch.distributed.device_mesh import DeviceMesh
-    from torch.distributed.tensor.parallel import (
-        ColwiseParallel, RowwiseParallel, SequenceParallel, PrepareModuleInput, parallelize_module)
-    from torch.distributed.tensor import Replicate, Shard
-
     start(rank, size, folder)
     group = dist.new_group([0, 1])
     cut = pipeline.Plan.of(stages=[pipeline.Stage([0, 1], 2, tensor=2)], micro_batches=3,
@@ -1241,9 +1244,6 @@ def sums_without_torch(rank, size, folder):
 
 def sharded_stages(rank, size, folder):
     """The first stage is sharded by FSDP2, the second one wrapped in DDP."""
-    from torch.distributed.device_mesh import DeviceMesh
-    from torch.distributed.fsdp import fully_shard
-
     start(rank, size, folder)
     stages = [pipeline.Stage([0, 1], 2, data=2), pipeline.Stage([2, 3], 2, data=2)]
     plan = pipeline.Plan.of(stages=stages, tensors=[pipeline.Tensor("x", "float64", (4, WIDTH))],
@@ -1293,9 +1293,6 @@ def sharded_stages(rank, size, folder):
 def sharded_tokens(rank, size, folder):
     """The last stage is sharded by FSDP2, whose sums need all its ranks. Micro-batches without tokens
     count nothing, on one of them or on all, also the last one."""
-    from torch.distributed.device_mesh import DeviceMesh
-    from torch.distributed.fsdp import fully_shard
-
     start(rank, size, folder)
     stages = [pipeline.Stage([0], 1), pipeline.Stage([1, 2], 1, data=2)]
     plan = pipeline.Plan.of(stages=stages, tensors=[pipeline.Tensor("x", "float64", (4, WIDTH))],
@@ -1340,9 +1337,6 @@ def sharded_tokens(rank, size, folder):
 
 def gathered(rank, size, folder):
     """A schedule that says when FSDP2 gathers: parameters stay gathered until RESHARD."""
-    from torch.distributed.device_mesh import DeviceMesh
-    from torch.distributed.fsdp import FSDPModule, fully_shard
-
     start(rank, size, folder)
     stages = [pipeline.Stage([0, 1], 1, data=2), pipeline.Stage([2], 1)]
     cells = [["0UNSHARD", "0F0", "0F1", "0B0", "0B1", "0RESHARD"], ["1F0", "1B0", "1F1", "1B1"]]
@@ -1566,9 +1560,6 @@ def freed_outputs(rank, size, folder):
 
 def torchs_own_runtime(rank, size, folder):
     """A schedule made here runs in torch.distributed.pipelining, over hetcomm."""
-    from torch.distributed.pipelining import PipelineStage
-    from torch.distributed.pipelining.schedules import _PipelineScheduleRuntime
-
     start(rank, size, folder)
     for name, chunks in (("1f1b", 1), ("zb-v", 2), ("interleaved-1f1b", 2)):
         stages = size * chunks

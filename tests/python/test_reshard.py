@@ -17,6 +17,7 @@ import unittest
 
 import numpy
 import torch
+import torch._dynamo  # here once: an optimizer or a DTensor loads it, in each rank
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor, placement_types

@@ -18,6 +18,7 @@ import time
 import unittest
 
 import torch
+import torch._dynamo  # here once: an optimizer or a DTensor loads it, in each rank
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Shard

@@ -22,6 +22,7 @@ import unittest
 from datetime import timedelta
 
 import torch
+import torch._dynamo  # here once: an optimizer or a DTensor loads it, in each rank
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
