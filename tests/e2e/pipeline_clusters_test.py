@@ -92,7 +92,7 @@ def forecast_ms(info, path, made, number, first):
 def main():
     example, info = sys.argv[1:3]
     wants_table = "--table" in sys.argv
-    need("pipeline_clusters_test", "mpirun")
+    need("two clusters", "ip", "tc", "sysctl", "mpirun")
     faults = []
     with tempfile.TemporaryDirectory() as folder, TwoHosts(DELAY_MS, MBIT) as link:
         for name, (made, first, chunks) in CASES.items():
