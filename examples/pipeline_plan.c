@@ -166,6 +166,15 @@ static double now_ms(void) {
 }
 
 int main(int argc, char** argv) {
+  const int has_file = argc > 2;
+  const int chunk_count = argc > 3 ? atoi(argv[3]) : 1;
+  char* rest = NULL;
+  if (argc > 1) (void)strtod(argv[1], &rest);
+  if (argc > 4 || (rest != NULL && *rest != '\0') || chunk_count < 1 || chunk_count > kMaxChunks) {
+    fprintf(stderr, "usage: %s [MILLISECONDS [PLAN.json [STAGES OF A RANK, 1 to %d]]]\n", argv[0],
+            kMaxChunks);
+    return 2;
+  }
   hetcomm_context_t* context;
   hetcomm_bootstrap_t* bootstrap;
   hetcomm_communicator_t* world;
@@ -182,9 +191,6 @@ int main(int argc, char** argv) {
 
   static char plan[1 << 18];
   int32_t devices[kMaxRanks];
-  const int has_file = argc > 2;
-  const int chunk_count = argc > 3 ? atoi(argv[3]) : 1;
-  if (chunk_count < 1 || chunk_count > kMaxChunks) return 1;
   exchange_devices(context, world, size, devices);
   if (has_file) {
     read_plan(argv[2], plan, sizeof(plan));

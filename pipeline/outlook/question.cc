@@ -241,6 +241,10 @@ class QuestionReader {
     }
     // Transfers take no time where no boundary is given.
     if (parameters.boundaries.empty()) parameters.boundaries.resize(parameters.ranks - 1);
+    if (!question_.routes.empty() && parameters.boundaries.size() + 1 == parameters.ranks) {
+      parameters.boundaries =
+          boundary_times(question_.routes, std::move(parameters.boundaries), parameters.ranks);
+    }
   }
 
   void lower(Fields& fields) {

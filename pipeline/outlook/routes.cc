@@ -1,8 +1,8 @@
 #include "pipeline/outlook/routes.h"
 
+#include <algorithm>
 #include <map>
 #include <set>
-#include <string_view>
 #include <utility>
 
 #include <fmt/format.h>
@@ -12,7 +12,34 @@
 namespace hetcomm::pipeline {
 namespace {
 
+using Kind = ActionKind;
 using Use = QuestionRoute::Use;
+
+using Hop = QuestionRoute::Hop;
+
+// Returns the resources that have two directions.
+std::set<std::string> two_way_names(const std::vector<QuestionRoute>& routes) {
+  std::set<std::string> names;
+  for (const QuestionRoute& route : routes) {
+    if (route.use != Use::kBothWays) continue;
+    for (const Hop& hop : route.hops) names.insert(hop.resources.begin(), hop.resources.end());
+  }
+  return names;
+}
+
+// Returns the names of what a transfer in the direction |use| occupies of |hop|.
+std::vector<std::string> occupied(const Hop& hop, Use use, const std::set<std::string>& two_ways) {
+  std::vector<std::string> names;
+  for (const std::string& name : hop.resources) {
+    if (!two_ways.contains(name)) {
+      names.push_back(name);
+      continue;
+    }
+    if (use != Use::kBackward) names.push_back(name + " forward");
+    if (use != Use::kForward) names.push_back(name + " backward");
+  }
+  return names;
+}
 
 class RouteMaker {
  public:
@@ -27,6 +54,7 @@ class RouteMaker {
     own.forward.resize(stages - 1);
     own.backward.resize(stages - 1);
     made_.input.overlap_ppm = times_.overlap_ppm;
+    two_ways_ = two_way_names(routes);
     for (size_t i = 0; i < routes.size(); ++i) {
       const Status added = add(routes[i]);
       if (!added.ok()) return added.annotate(fmt::format("routes[{}]", i));
@@ -52,16 +80,19 @@ class RouteMaker {
     const uint32_t stage = given.stages.front();
     switch (given.use) {
       case Use::kForward:
-        return set(own.forward[stage], route_of(given, ""), Use::kForward, stage);
+        return set(own.forward[stage], route_of(given, Use::kForward), Use::kForward, stage);
       case Use::kBackward:
-        return set(own.backward[stage], route_of(given, ""), Use::kBackward, stage);
+        return set(own.backward[stage], route_of(given, Use::kBackward), Use::kBackward, stage);
       case Use::kBothWays:
         HETCOMM_RETURN_IF_ERROR(
-            set(own.forward[stage], route_of(given, " forward"), Use::kForward, stage));
-        return set(own.backward[stage], route_of(given, " backward"), Use::kBackward, stage);
+            set(own.forward[stage], route_of(given, Use::kForward), Use::kForward, stage));
+        return set(own.backward[stage], route_of(given, Use::kBackward), Use::kBackward, stage);
       case Use::kGather:
+        if (!has(Kind::kUnshard, stage)) {
+          return invalid(fmt::format("stage {} has no UNSHARD that would gather", stage));
+        }
         own.gathers.resize(schedule_.stages());
-        return set(own.gathers[stage], route_of(given, ""), Use::kGather, stage);
+        return set(own.gathers[stage], route_of(given, Use::kGather), Use::kGather, stage);
       default:
         return add_reduction(given);
     }
@@ -92,9 +123,12 @@ class RouteMaker {
       if (!known_.insert({Use::kReduce, stage}).second) {
         return invalid(fmt::format("stage {} has another route for the same", stage));
       }
+      if (!has(Kind::kReduceGradient, stage)) {
+        return invalid(fmt::format("stage {} has no REDUCE_GRAD, which `reductions` adds", stage));
+      }
       group.members.push_back({.pipeline = 0, .stage = stage});
     }
-    group.route = route_of(given, "");
+    group.route = route_of(given, Use::kReduce);
     made_.reduced.push_back(given.stages);
     return {};
   }
@@ -109,15 +143,22 @@ class RouteMaker {
                           .resources = {number_of(name)}});
   }
 
-  Route route_of(const QuestionRoute& given, std::string_view direction) {
+  bool has(Kind kind, uint32_t stage) const {
+    const std::vector<Action>& actions = schedule_.actions[schedule_.rank_of[stage]];
+    return std::any_of(actions.begin(), actions.end(), [&](const Action& each) {
+      return each.kind == kind && each.stage == stage;
+    });
+  }
+
+  Route route_of(const QuestionRoute& given, Use use) {
     Route route;
     route.slices = given.slices;
-    for (const QuestionRoute::Hop& hop : given.hops) {
+    for (const Hop& hop : given.hops) {
       RouteHop& own = route.hops.emplace_back();
       own.busy_ns = hop.busy_ns;
       own.latency_ns = hop.latency_ns;
-      for (const std::string& name : hop.resources) {
-        own.resources.push_back(number_of(fmt::format("{}{}", name, direction)));
+      for (const std::string& name : occupied(hop, use, two_ways_)) {
+        own.resources.push_back(number_of(name));
       }
     }
     return route;
@@ -133,12 +174,53 @@ class RouteMaker {
   const Schedule& schedule_;
   const PipelineTimes& times_;
   RoutedInput made_;
+  std::set<std::string> two_ways_;
   std::map<std::string, uint32_t> numbers_;
   std::set<std::pair<Use, uint32_t>> known_;
   uint64_t length_ns_ = 0;
 };
 
 }  // namespace
+
+std::vector<BoundaryTime> boundary_times(const std::vector<QuestionRoute>& routes,
+                                         std::vector<BoundaryTime> known, uint32_t stages) {
+  known.resize(stages - 1);
+  const std::set<std::string> two_ways = two_way_names(routes);
+  std::map<std::string, uint64_t> busy_ns;  // by resource, for a micro-batch
+  const auto for_each_way = [&](const auto& use_way) {
+    for (const QuestionRoute& route : routes) {
+      if (route.use >= Use::kGather || route.stages.front() + 1 >= stages) continue;
+      for (const Use way : {Use::kForward, Use::kBackward}) {
+        if (route.use == way || route.use == Use::kBothWays) use_way(route, way);
+      }
+    }
+  };
+  for_each_way([&](const QuestionRoute& route, Use way) {
+    for (const Hop& hop : route.hops) {
+      for (const std::string& name : occupied(hop, way, two_ways)) busy_ns[name] += hop.busy_ns;
+    }
+  });
+  std::set<uint32_t> seen;
+  for_each_way([&](const QuestionRoute& route, Use way) {
+    const uint32_t stage = route.stages.front();
+    if (seen.insert(stage).second) known[stage] = {};
+    BoundaryTime own;
+    uint64_t length_ns = 0;
+    uint64_t longest_ns = 0;
+    for (const Hop& hop : route.hops) {
+      length_ns += hop.busy_ns + hop.latency_ns;
+      longest_ns = std::max(longest_ns, hop.busy_ns);
+      own.busy_ns = std::max(own.busy_ns, hop.busy_ns);
+      for (const std::string& name : occupied(hop, way, two_ways)) {
+        own.busy_ns = std::max(own.busy_ns, busy_ns[name]);
+      }
+    }
+    own.latency_ns = length_ns - longest_ns;
+    known[stage].busy_ns = std::max(known[stage].busy_ns, own.busy_ns);
+    known[stage].latency_ns = std::max(known[stage].latency_ns, own.latency_ns);
+  });
+  return known;
+}
 
 Result<RoutedInput> routed_input(const Schedule& schedule, const PipelineTimes& times,
                                  const std::vector<QuestionRoute>& routes) {

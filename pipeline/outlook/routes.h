@@ -15,7 +15,8 @@ namespace hetcomm::pipeline {
 
 struct QuestionRoute {
   enum class Use : uint8_t { kForward, kBackward, kBothWays, kGather, kReduce };
-  // One step of the way. With kBothWays each direction has the resources for itself.
+  // One step of the way. A resource that a route names with kBothWays has two directions, each with
+  // its own turns. Gathers and reductions occupy both.
   struct Hop {
     uint64_t busy_ns = 0;
     uint64_t latency_ns = 0;
@@ -35,6 +36,12 @@ struct RoutedInput {
   std::vector<std::string> resources;          // their names, by number
   std::vector<std::vector<uint32_t>> reduced;  // the stages of each reduction
 };
+
+// Returns what H-1F1B has to hide at each of the boundaries of |stages| stages, the slower direction:
+// how long a micro-batch occupies its busiest resource, with all other transfers of a micro-batch over
+// it, and the rest of the way. Boundaries without a route keep what |known| has; it may be empty.
+std::vector<BoundaryTime> boundary_times(const std::vector<QuestionRoute>& routes,
+                                         std::vector<BoundaryTime> known, uint32_t stages);
 
 // Gives each transfer of |schedule| its way. A boundary without a route takes what |times| say, over a
 // link of its own. Fails with kInvalidArgument if a route is for a stage or a boundary that does not

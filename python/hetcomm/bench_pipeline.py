@@ -1,5 +1,4 @@
-"""Times pipelines of torch modules: those of hetcomm.pipeline, and PyTorch's own over Gloo and over
-hetcomm.
+"""Times pipelines of torch modules, beside PyTorch's own over Gloo and over hetcomm.
 
     python -m hetcomm.bench_pipeline --ranks 2 --compare gloo,hetcomm           # processes on this host
     RANK=0 WORLD_SIZE=2 MASTER_ADDR=... MASTER_PORT=... python -m hetcomm.bench_pipeline   # and RANK=1
@@ -312,7 +311,7 @@ def main() -> int:
     parser.add_argument("--bytes", type=int, default=4096, help="of a boundary (4096)")
     parser.add_argument("--in-flight", type=int, default=0,
                         help="items of a boundary; 0: one more than the simulation needs")
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=3, help="all take turns in each (3)")
     parser.add_argument("--compare", default="gloo,hetcomm",
                         help="backends of torch's own pipelining; '': none (gloo,hetcomm)")
     parser.add_argument("--link-us", type=float, nargs=2, default=(0, 0), metavar=("BUSY", "LATENCY"),
@@ -324,6 +323,9 @@ def main() -> int:
     if wrong:
         parser.error(f"there is no schedule {wrong[0]!r} here")
     arguments.compare = [each for each in arguments.compare.split(",") if each]
+    wrong = [each for each in arguments.compare if each not in ("gloo", "hetcomm")]
+    if wrong:
+        parser.error(f"--compare knows gloo and hetcomm, and not {wrong[0]!r}")
     arguments.micro_batches = [int(each) for each in arguments.micro_batches.split(",")]
     if len(arguments.micro_batches) != 2 or arguments.micro_batches[0] >= arguments.micro_batches[1]:
         parser.error("--micro-batches takes two numbers, the greater one last")

@@ -1118,6 +1118,7 @@ def refused_arguments(rank, size, folder):
     refused("2 items in the plan, and 1 modules",
             lambda: pipeline.Pipeline(None, plan, {"0": model["blocks.0"]}))
     refused("no module", lambda: pipeline.Pipeline(None, plan, {"0": 1, "1": 2}), TypeError)
+    refused("no function", lambda: pipeline.Pipeline(None, plan, mine, loss=loss_of, pair=3), TypeError)
     refused("no argument", lambda: plan_of([0, 1], "1f1b", 4, nothing=1), TypeError)
     refused("rank 0", lambda: pipeline.Schedule.from_actions([["0B0"]]), hetcomm.Error)
     refused("nothing", lambda: plan_of([0, 1], "nothing", 4), hetcomm.Error)
@@ -1129,6 +1130,7 @@ def refused_arguments(rank, size, folder):
             refused("3 values for 4", lambda: trainer.step([x, x, x], targets=y))
         else:
             refused("count by samples", lambda: trainer.step(x, targets=y, weights=[1] * 4))
+            refused("no targets for `loss`", lambda: trainer.step(x))
         assert all(torch.equal(grad, kept[key]) for key, grad in grads_of(trainer).items())
         trainer.step(x, targets=y)
         refused("the plan has none", lambda: trainer.step(x, targets=y, lengths=[4] * 4),
@@ -1517,6 +1519,13 @@ def pairs(rank, size, folder):
             raise AssertionError("half of a pair was left out")
         except (RuntimeError, hetcomm.Error) as error:
             assert "has not performed" in str(error), error
+    with pipeline.Pipeline(None, plan, own_modules(model, plan, rank), loss=loss_of,
+                           pair=lambda first, second: (first(), first())) as trainer:
+        try:
+            trainer.step(x, targets=y)
+            raise AssertionError("half of a pair was performed twice")
+        except (RuntimeError, hetcomm.Error) as error:
+            assert "twice" in str(error), error
     stop()
     return True
 

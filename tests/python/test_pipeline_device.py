@@ -216,10 +216,17 @@ def other_streams(rank, size, folder):
     """The pipeline is made in one stream, and steps are called in another one."""
     standin = start(rank, size, folder)
     plan = plan_of([pipeline.Stage([0], 1), pipeline.Stage([1], 1)], "1f1b", 4, {0: 1, 1: 1})
-    model = late_blocks(2)
+    torch.manual_seed(5)
+    model = {"0": Shift(), "1": LateBlock()}
+    for module in model.values():
+        module.to(DEVICE)
     x, y = rows_of(4 * ROWS)
-    _, expected = expected_of(model, x, y, ROWS, [range(4)] * 2)
-    own = moved(own_modules(model, plan, rank), 1)
+    parts = (each.to(DEVICE).split(ROWS) for each in (x, y))
+    _, expected = reference(model, *parts, [1 / 4] * 4, [range(4)] * 2)
+    expected = {key: grad.cpu() for key, grad in expected.items()}
+    # The last gradient of the first stage is late when the step returns.
+    model["0"].milliseconds = 20
+    own = own_modules(model, plan, rank)
     first, second = torch.Stream(DEVICE), torch.Stream(DEVICE)
     with standin.stream(first):
         trainer = pipeline.Pipeline(None, plan, own, loss=loss_of)

@@ -439,7 +439,7 @@ class Schedule(unittest.TestCase):
             self.assertEqual(told["forecast"]["total_ns"], plain + 8_000_000)
             self.assertEqual(told["forecast"]["resources"], [{"name": "wan", "busy_ns": 7_000_000}])
             self.assertIn("wan: busy 7.000 ms", self.answer(*words, "--routes", str(routes), "--reductions"))
-            self.assertIn("have no REDUCE_GRAD", self.refusal(*words, "--routes", str(routes)))
+            self.assertIn("stage 0 has no REDUCE_GRAD", self.refusal(*words, "--routes", str(routes)))
             routes.write_text("{}")
             self.assertIn("is no JSON list of routes", self.refusal(*words, "--routes", str(routes)))
 

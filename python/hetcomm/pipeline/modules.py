@@ -105,6 +105,7 @@ class Pipeline:
             communicator = communicator_of(communicator)
         self._plan = plan
         self._timeout = timeout
+        self._pair = pair
         self._loss = loss
         self._shared = dict(shared or {})
         self._rank = communicator.rank
@@ -267,6 +268,8 @@ class Pipeline:
             )
         for chunk in self._chunks:
             chunk.check_holders(self._who)
+        if self._pair is not None and not callable(self._pair):
+            raise TypeError("`pair` is no function")
         self._set_actions(self._plan)
         self._place(device, communicator)
 
@@ -594,6 +597,8 @@ class Pipeline:
             raise ValueError(f"there are {len(weights)} weights for {count} micro-batches")
         if by_tokens and weights is None and self.is_last and not keeps_outputs:
             raise ValueError("the plan's gradients count by tokens, and there are no weights")
+        if targets is None and self._loss is not None and self.is_last and not keeps_outputs:
+            raise ValueError(f"rank {self._rank} has the last stage, and there are no targets for `loss`")
         run.weights = None if weights is None else [float(each) for each in weights]
         run.is_weighted = by_tokens
         run.scale = scale
@@ -905,6 +910,8 @@ def _pair_of(
         left = [first, second]
 
         def perform(action: _core.PipelineAction) -> None:
+            if action not in left:
+                raise RuntimeError(f"`pair` has called the {action.kind} step of stage {action.stage} twice")
             left.remove(action)
             callbacks[action.chunk][action.kind](action)
 

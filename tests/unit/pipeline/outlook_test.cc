@@ -445,6 +445,37 @@ TEST(Routes, CriticalPathsHaveNoGaps) {
   }
 }
 
+// A reduction takes turns with the transfers of both directions.
+TEST(Routes, ReductionsShareLinksOfTwoDirections) {
+  const std::string schedule = R"({"name": "1f1b", "ranks": 3, "micro_batches": 2})";
+  const auto total = [&](const std::string& name) {
+    return outlook_of(
+               question(schedule, R"("times": {"stages": [{"forward_ns": 10}]}, "reductions": true,
+                   "routes": [{"after": 0, "hops": [{"busy_ns": 1, "resources": ["wan"]}]},
+                              {"reduce": [2], "hops": [{"busy_ns": 500, "resources": [")" +
+                                      name + R"("]}]}])"))
+        .forecast.total_ns;
+  };
+  EXPECT_GT(total("wan"), 500u);
+  EXPECT_GT(total("wan"), total("other"));
+}
+
+// Two boundaries that share a link of 4 ns each occupy it for 8 ns for a micro-batch.
+TEST(Routes, WarmUpsHideWaysOverRoutes) {
+  const std::string schedule = R"({"name": "h-1f1b", "ranks": 4, "micro_batches": 16})";
+  const std::string times = R"("times": {"stages": [{"forward_ns": 10, "backward_ns": 20}])";
+  const std::string plain = times + R"(, "forward": [{"busy_ns": 8, "latency_ns": 20}, {},
+                                                     {"busy_ns": 8, "latency_ns": 20}]})";
+  const std::string routes = times + R"(}, "routes": [
+      {"after": 0, "hops": [{"busy_ns": 4, "latency_ns": 18, "resources": ["wan"]},
+                            {"busy_ns": 2, "resources": ["in"]}]},
+      {"after": 2, "hops": [{"busy_ns": 4, "latency_ns": 20, "resources": ["wan"]}]}])";
+  EXPECT_EQ(outlook_of(question(schedule, routes)).schedule,
+            outlook_of(question(schedule, plain)).schedule);
+  EXPECT_NE(outlook_of(question(schedule, routes)).schedule,
+            outlook_of(question(schedule, times + "}")).schedule);
+}
+
 TEST(Routes, WrongOnesAreNamed) {
   const std::string schedule = R"({"name": "1f1b", "ranks": 2, "micro_batches": 2})";
   const auto told = [&](const std::string& route) {
@@ -459,8 +490,12 @@ TEST(Routes, WrongOnesAreNamed) {
               HasSubstr("routes[0]: there is no boundary after stage 1"));
   EXPECT_THAT(told(R"({"gather": 2, "hops": [{}]})"), HasSubstr("there is no stage 2"));
   EXPECT_THAT(told(R"({"reduce": [], "hops": [{}]})"), HasSubstr("reduce has no stage"));
-  EXPECT_THAT(told(R"({"reduce": [0, 0], "hops": [{}]})"), HasSubstr("another route"));
-  EXPECT_THAT(told(R"({"reduce": [0], "hops": [{}]})"), HasSubstr("have no REDUCE_GRAD"));
+  EXPECT_THAT(refusal(question(schedule, R"("times": {"stages": [{"forward_ns": 10}]},
+                  "reductions": true, "routes": [{"reduce": [0, 0], "hops": [{}]}])")),
+              HasSubstr("another route"));
+  EXPECT_THAT(told(R"({"reduce": [0], "hops": [{}]})"),
+              HasSubstr("stage 0 has no REDUCE_GRAD, which `reductions` adds"));
+  EXPECT_THAT(told(R"({"gather": 0, "hops": [{}]})"), HasSubstr("stage 0 has no UNSHARD"));
   EXPECT_THAT(told(R"({"after": 0, "hops": [{}]}, {"after": 0, "hops": [{}]})"),
               HasSubstr("routes[1]: stage 0 has another route"));
   EXPECT_THAT(told(R"({"gather": 0, "direction": "both", "hops": [{}]})"),
