@@ -1356,11 +1356,11 @@ def gathered(rank, size, folder):
         module = modules["blocks.0"]
         fully_shard(module, mesh=DeviceMesh.from_group(groups[0], "cpu"), reshard_after_forward=False)
         module.set_gradient_divide_factor(1.0)
+        states = module._get_fsdp_state()._fsdp_param_group
         for name in ("unshard", "reshard"):
             made = getattr(FSDPModule, name)
             setattr(FSDPModule, name, lambda self, *more, name=name, made=made, **most: (
-                calls.append(name), made(self, *more, **most))[1])
-        states = module._get_fsdp_state()._fsdp_param_group
+                calls.append((name, states.is_unsharded)), made(self, *more, **most))[1])
     with pipeline.Pipeline(None, plan, modules, loss=loss_of) as trainer:
         for step in range(2):
             for each in trainer.parameters():
@@ -1368,8 +1368,9 @@ def gathered(rank, size, folder):
             del calls[:]
             loss = trainer.step(x, targets=y, number=step)
             assert abs(loss - expected_loss) < 1e-12, (loss, expected_loss)
-            # The last call is that at the end of any run.
-            assert calls == (["unshard", "reshard", "reshard"] if rank < 2 else []), calls
+            # They are gathered from the first call to the second one. The last one ends any run.
+            told = [("unshard", False), ("reshard", True), ("reshard", False)]
+            assert calls == (told if rank < 2 else []), calls
             assert rank == 2 or not states.is_unsharded
         for key, grad in grads_of(trainer).items():
             grad = grad.full_tensor() if rank < 2 else grad
