@@ -5,8 +5,8 @@ Properties, for a delay of 0.45 and 0.9 of a stage's time for a micro-batch:
   * Virtual-1F1B and Eager-1F1B hide the smaller delay, and H-1F1B both: a micro-batch takes at most 3 % more
     than over the same link without the delay, measured in turns;
   * 1F1B does not: it loses at least 0.9 of what the simulator says it does;
-  * what is measured over the delayed link is within 3 % of the forecast.
-Without a delay a micro-batch takes 2 to 4 % more than the forecast (docs/records/pipelines.md).
+  * what is measured over the delayed link is within 3 % of the forecast, counted by how much a micro-batch takes
+    beyond its forecast without the delay in the same run: 2 to 4 % (docs/records/pipelines.md).
 A machine that others keep busy stalls timers: further attempts are allowed.
 
 pipeline_test.py BENCH            what the test checks
@@ -52,6 +52,8 @@ def measure(bench, delayed, plain, rounds, *words):
 
 def faults_of(part, delayed, plain):
     found = []
+    # What timers and the executor take anyway.
+    over = statistics.median(row["measured_us"] / row["forecast_us"] for row in plain.values())
     for name, row in delayed.items():
         ratio = row["measured_us"] / plain[name]["measured_us"]
         hides = name == "h-1f1b" or (part < 0.5 and name in ("eager-1f1b", "virtual-1f1b"))
@@ -61,9 +63,9 @@ def faults_of(part, delayed, plain):
         simulated = row["forecast_us"] - plain[name]["forecast_us"]
         if name == "1f1b" and loss < SHOWN * simulated:
             found.append(f"{name} loses {loss / 1e3:.1f} ms, and the simulator says {simulated / 1e3:.1f} ms")
-        if abs(row["measured_us"] / row["forecast_us"] - 1) > FORECAST:
+        if abs(row["measured_us"] / row["forecast_us"] / over - 1) > FORECAST:
             found.append(f"{name} takes {row['measured_us'] / 1e3:.2f} ms, and the forecast is "
-                         f"{row['forecast_us'] / 1e3:.2f} ms")
+                         f"{row['forecast_us'] * over / 1e3:.2f} ms")
     return found
 
 
