@@ -169,7 +169,7 @@ int main(int argc, char** argv) {
   const int has_file = argc > 2;
   const int chunk_count = argc > 3 ? atoi(argv[3]) : 1;
   char* rest = NULL;
-  if (argc > 1) (void)strtod(argv[1], &rest);
+  const double compute_ms = argc > 1 ? strtod(argv[1], &rest) : 0;
   if (argc > 4 || (rest != NULL && *rest != '\0') || chunk_count < 1 || chunk_count > kMaxChunks) {
     fprintf(stderr, "usage: %s [MILLISECONDS [PLAN.json [STAGES OF A RANK, 1 to %d]]]\n", argv[0],
             kMaxChunks);
@@ -199,7 +199,7 @@ int main(int argc, char** argv) {
   }
   static struct stage stage;
   stage.weight = rank + 1;
-  stage.compute_ms = argc > 1 ? atof(argv[1]) : 0;
+  stage.compute_ms = compute_ms;
   hetcomm_pipeline_chunk_t chunks[kMaxChunks];
   memset(chunks, 0, sizeof(chunks));
   for (int i = 0; i < chunk_count; ++i) {

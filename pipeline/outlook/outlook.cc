@@ -168,33 +168,25 @@ class Simulation {
 
   // Returns the time of an iteration, UINT64_MAX if the schedule cannot go on.
   uint64_t total_ns(const std::vector<uint32_t>& in_flight) {
-    if (!routed_) {
-      const Result<Forecast> forecast = simulate(outlook_.schedule, outlook_.times,
-                                                 {.in_flight = in_flight, .keeps_spans = false});
-      return forecast.ok() ? forecast.value().total_ns : UINT64_MAX;
-    }
-    const Result<EventForecast> forecast = by_events(in_flight, false);
+    const Result<EventForecast> forecast = run(in_flight, false);
     return forecast.ok() ? forecast.value().total_ns : UINT64_MAX;
   }
 
   // Writes the forecast to |outlook|.
   Status tell(Outlook& outlook) {
-    if (!routed_) {
-      Result<Forecast> forecast = simulate(outlook.schedule, outlook.times,
-                                           {.in_flight = outlook.in_flight, .keeps_spans = true});
-      if (!forecast.ok()) return forecast.status();
-      outlook.forecast = std::move(forecast).value();
-      return {};
-    }
-    Result<EventForecast> forecast = by_events(outlook.in_flight, true);
+    Result<EventForecast> forecast = run(outlook.in_flight, true);
     if (!forecast.ok()) return forecast.status();
     outlook.forecast = std::move(forecast->pipelines.front());
     outlook.forecast.total_ns = forecast->total_ns;
-    for (size_t i = 0; i < routed_->resources.size(); ++i) {
+    for (size_t i = 0; i < forecast->resource_busy_ns.size(); ++i) {
       outlook.resources.push_back({routed_->resources[i], forecast->resource_busy_ns[i]});
     }
-    for (size_t i = 0; i < routed_->reduced.size(); ++i) {
-      outlook.reductions.push_back({routed_->reduced[i], forecast->reductions[i]});
+    for (size_t i = 0; i < forecast->reductions.size(); ++i) {
+      Outlook::Reduction& own = outlook.reductions.emplace_back();
+      own.span = forecast->reductions[i];
+      for (const ReductionGroup::Member& each : routed_->input.reductions[i].members) {
+        own.stages.push_back(each.stage);
+      }
     }
     return {};
   }
@@ -202,9 +194,18 @@ class Simulation {
  private:
   explicit Simulation(const Outlook& outlook) : outlook_(outlook) {}
 
-  Result<EventForecast> by_events(const std::vector<uint32_t>& in_flight, bool keeps_spans) {
-    routed_->input.pipelines.front().in_flight = in_flight;
-    return simulate_events(routed_->input, keeps_spans);
+  Result<EventForecast> run(const std::vector<uint32_t>& in_flight, bool keeps_spans) {
+    if (routed_) {
+      routed_->input.pipelines.front().in_flight = in_flight;
+      return simulate_events(routed_->input, keeps_spans);
+    }
+    Result<Forecast> forecast = simulate(outlook_.schedule, outlook_.times,
+                                         {.in_flight = in_flight, .keeps_spans = keeps_spans});
+    if (!forecast.ok()) return forecast.status();
+    EventForecast told;
+    told.total_ns = forecast->total_ns;
+    told.pipelines.push_back(std::move(forecast).value());
+    return told;
   }
 
   const Outlook& outlook_;

@@ -14,7 +14,6 @@ namespace {
 
 using Kind = ActionKind;
 using Use = QuestionRoute::Use;
-
 using Hop = QuestionRoute::Hop;
 
 // Returns the resources that have two directions.
@@ -100,7 +99,7 @@ class RouteMaker {
 
   // All transfers, one after the other, end before 2^62 ns.
   Status add_length(const QuestionRoute& given) {
-    for (const QuestionRoute::Hop& hop : given.hops) {
+    for (const Hop& hop : given.hops) {
       length_ns_ += hop.busy_ns + hop.latency_ns;
       if (length_ns_ > (uint64_t{1} << 62) / schedule_.micro_batches) {
         return invalid("the hops of all micro-batches take longer than 2^62 ns");
@@ -129,7 +128,6 @@ class RouteMaker {
       group.members.push_back({.pipeline = 0, .stage = stage});
     }
     group.route = route_of(given, Use::kReduce);
-    made_.reduced.push_back(given.stages);
     return {};
   }
 

@@ -1,4 +1,4 @@
-// What the steps of a rank add to its memory, and free.
+// Tells how much memory the steps of a rank add and free.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace hetcomm::pipeline {
 
-// What the steps of a stage for one micro-batch add to its memory, in activations or in bytes. An
+// The steps of a stage for one micro-batch add so much to its memory, in activations or bytes. An
 // activation lives from the beginning of F to the end of W. No number is above kMaxStepMemory, or below
 // its negative.
 struct StepMemory {
@@ -22,7 +22,7 @@ struct StepMemory {
 
 inline constexpr int64_t kMaxStepMemory = int64_t{1} << 38;
 
-// What a rank holds while an action runs, and when it has ended.
+// A rank holds so much while an action runs, and when it has ended.
 struct HeldMemory {
   int64_t during = 0;
   int64_t after = 0;

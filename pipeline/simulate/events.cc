@@ -148,7 +148,7 @@ class EventSimulation final : private TransferClient {
     uint64_t busy_ns = 0;
     uint64_t end_ns = 0;
     bool runs = false;
-    // What its next step lacked when it was looked at, and which one of a pair lacked it.
+    // Its next step lacked this when it was looked at; of a pair, the one with this number.
     Bound waits_for = Bound::kRank;
     uint32_t lacking = 0;
   };

@@ -147,7 +147,7 @@ class _Job:
         kinds = ("forward", "backward", "input_grad", "weight_grad", "recompute")
         chunk = {kind: lambda action: None for kind in kinds}
         runner = pipeline.Runner(self.communicator, plan, [chunk] * made.rank_of.count(self.rank))
-        return lambda: runner.run()
+        return runner.run
 
     def _torchs(
         self, schedule: str, backend: str, micro_batches: int, defers: bool

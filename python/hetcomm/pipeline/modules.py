@@ -15,7 +15,6 @@ from torch import nn
 from torch.autograd.graph import get_gradient_edge
 
 from hetcomm import _core
-from hetcomm._error import Error
 from hetcomm.pipeline.buffers import HostBuffers, buffers_of
 from hetcomm.pipeline.chunks import Chunk, Saved, StageModule
 from hetcomm.pipeline.gradients import (
