@@ -273,9 +273,7 @@ Result<Outlook> look_at(ScheduleQuestion question) {
   outlook.exposed = std::move(question.exposed);
   outlook.in_flight = std::move(options.in_flight);
   outlook.peaks = std::move(checked->peaks);
-  for (uint32_t rank = 0; rank < outlook.schedule.ranks(); ++rank) {
-    outlook.memory.push_back(memory_over_time(outlook.schedule, rank, options.memory));
-  }
+  outlook.memory = std::move(options.memory);
   HETCOMM_RETURN_IF_ERROR(simulation->tell(outlook));
   return outlook;
 }

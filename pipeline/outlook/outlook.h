@@ -22,8 +22,8 @@ struct Outlook {
       in_flight;               // by boundary: so many that no step waits for room, unless given;
                                // empty at the levels that have transfers
   std::vector<int64_t> peaks;  // by rank, in the unit of the question's memory
-  std::vector<std::vector<HeldMemory>> memory;  // by rank and action, likewise
-  bool has_times = false;  // false: each F, I and W takes 1, and transfers nothing
+  std::vector<StepMemory> memory;  // as CheckOptions::memory
+  bool has_times = false;          // false: each F, I and W takes 1, and transfers nothing
   PipelineTimes times;
   Forecast forecast;  // with the spans of all actions
   // With routes: the links that transfers share, and the reductions.

@@ -74,10 +74,11 @@ void for_each_change(const Outlook& outlook, uint32_t rank, Tell&& tell) {
   const auto change = [&](uint64_t at_ns, int64_t held) {
     if (std::exchange(known, held) != held) tell(at_ns, held);
   };
-  for (size_t i = 0; i < outlook.memory[rank].size(); ++i) {
+  const std::vector<HeldMemory> memory = memory_over_time(outlook.schedule, rank, outlook.memory);
+  for (size_t i = 0; i < memory.size(); ++i) {
     const Span& span = outlook.forecast.actions[rank][i];
-    change(span.start_ns, outlook.memory[rank][i].during);
-    change(span.end_ns, outlook.memory[rank][i].after);
+    change(span.start_ns, memory[i].during);
+    change(span.end_ns, memory[i].after);
   }
 }
 

@@ -186,17 +186,23 @@ class Shift(nn.Module):
         return x + Late.apply(self.weight, self.milliseconds)
 
 
-def ended_early(rank, size, folder):
-    """Buffers are freed only when the work that reads them has ended, which outlasts the step."""
-    start(rank, size, folder)
-    plan = plan_of([pipeline.Stage([0], 1), pipeline.Stage([1], 1)], "gpipe", 2, {0: 1, 1: 1})
+def shifted(micro_batches):
+    """A model whose first stage blocks nowhere, rows on the device, and the gradients."""
     torch.manual_seed(3)
     model = {"0": Shift(), "1": LateBlock()}
     for module in model.values():
         module.to(DEVICE)
-    x, y = (each.to(DEVICE) for each in rows_of(2 * ROWS))
-    _, expected = reference(model, x.split(ROWS), y.split(ROWS), [1 / 2] * 2, [range(2)] * 2)
-    expected = {key: grad.cpu() for key, grad in expected.items()}
+    x, y = (each.to(DEVICE) for each in rows_of(micro_batches * ROWS))
+    _, expected = reference(model, x.split(ROWS), y.split(ROWS), [1 / micro_batches] * micro_batches,
+                            [range(micro_batches)] * 2)
+    return model, x, y, {key: grad.cpu() for key, grad in expected.items()}
+
+
+def ended_early(rank, size, folder):
+    """Buffers are freed only when the work that reads them has ended, which outlasts the step."""
+    start(rank, size, folder)
+    plan = plan_of([pipeline.Stage([0], 1), pipeline.Stage([1], 1)], "gpipe", 2, {0: 1, 1: 1})
+    model, x, y, expected = shifted(2)
     # The first stage reads its second gradient behind what it does with the first one.
     model["0"].milliseconds = 100
     for ends in (lambda each: each.close(), lambda each: each.set_schedule("1f1b")):
@@ -216,22 +222,14 @@ def other_streams(rank, size, folder):
     """The pipeline is made in one stream, and steps are called in another one."""
     standin = start(rank, size, folder)
     plan = plan_of([pipeline.Stage([0], 1), pipeline.Stage([1], 1)], "1f1b", 4, {0: 1, 1: 1})
-    torch.manual_seed(5)
-    model = {"0": Shift(), "1": LateBlock()}
-    for module in model.values():
-        module.to(DEVICE)
-    x, y = rows_of(4 * ROWS)
-    parts = (each.to(DEVICE).split(ROWS) for each in (x, y))
-    _, expected = reference(model, *parts, [1 / 4] * 4, [range(4)] * 2)
-    expected = {key: grad.cpu() for key, grad in expected.items()}
+    model, device_x, device_y, expected = shifted(4)
     # The last gradient of the first stage is late when the step returns.
     model["0"].milliseconds = 20
     own = own_modules(model, plan, rank)
     first, second = torch.Stream(DEVICE), torch.Stream(DEVICE)
     with standin.stream(first):
         trainer = pipeline.Pipeline(None, plan, own, loss=loss_of)
-    late_x, late_y = torch.zeros_like(x, device=DEVICE), torch.zeros_like(y, device=DEVICE)
-    device_x, device_y = x.to(DEVICE), y.to(DEVICE)
+    late_x, late_y = torch.zeros_like(device_x), torch.zeros_like(device_y)
     for each in (first, second):
         each.synchronize()
     standin.current_stream().synchronize()
@@ -330,13 +328,7 @@ def left_open(rank, size, folder):
     """A pipeline that is dropped waits for the work that reads its buffers."""
     start(rank, size, folder)
     plan = plan_of([pipeline.Stage([0], 1), pipeline.Stage([1], 1)], "gpipe", 2, {0: 1, 1: 1})
-    torch.manual_seed(3)
-    model = {"0": Shift(), "1": LateBlock()}
-    for module in model.values():
-        module.to(DEVICE)
-    x, y = (each.to(DEVICE) for each in rows_of(2 * ROWS))
-    _, expected = reference(model, x.split(ROWS), y.split(ROWS), [1 / 2] * 2, [range(2)] * 2)
-    expected = {key: grad.cpu() for key, grad in expected.items()}
+    model, x, y, expected = shifted(2)
     model["0"].milliseconds = 100
     for module in model.values():
         module.zero_grad()
