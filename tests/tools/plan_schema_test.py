@@ -95,7 +95,8 @@ class Schema(unittest.TestCase):
     def test_plan_in_the_readme_is_accepted(self):
         blocks = (ROOT / "pipeline/README.md").read_text(encoding="utf-8").split("```json\n")[1:]
         plans = [json.loads(block.split("```")[0]) for block in blocks]
-        plans = [plan for plan in plans if plan["format"] == "hetcomm pipeline plan"]
+        plans = [plan for plan in plans
+                 if isinstance(plan, dict) and plan.get("format") == "hetcomm pipeline plan"]
         self.assertEqual(len(plans), 1)
         self.assertEqual(self.faults(plans[0]), [])
 
