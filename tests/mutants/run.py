@@ -6,6 +6,7 @@ tests run. A test that fails has noticed. README.md describes the patches.
 
   tests/mutants/run.py                      all of them; hours on two cores
   tests/mutants/run.py handshake 'core_*'   those whose names contain a word or match a pattern
+  tests/mutants/run.py --part 2/5           the second fifth of them
   tests/mutants/run.py --check              only see whether all patches are complete and apply
   tests/mutants/run.py --list               names and promises
 
@@ -143,15 +144,18 @@ class Copy:
             if old.is_file() and str(old.relative_to(self.source)) not in names:
                 old.unlink()
         venv = ROOT / "build" / "venv"
-        configure = ["cmake", "--preset", "dev", "-B", str(self.build)]
+        # A test of a shared library needs no linking for each change in it.
+        configure = ["cmake", "--preset", "dev", "-B", str(self.build), "-DCMAKE_LINK_DEPENDS_NO_SHARED=ON"]
         if (venv / "bin" / "python").exists():
             configure.append(f"-DPython_EXECUTABLE={venv}/bin/python")
         subprocess.run(configure, cwd=self.source, check=True, stdout=subprocess.DEVNULL)
 
     def make(self, targets):
         """Returns the end of the output where the build failed, else None."""
+        # ccache sees the same relative paths in every copy, and so compiles what is equal once.
+        environment = {**os.environ, "CCACHE_BASEDIR": str(self.source.parent), "CCACHE_NOHASHDIR": "1"}
         done = subprocess.run(["cmake", "--build", str(self.build), "--target", *targets], text=True,
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+                              env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         return "\n".join(done.stdout.splitlines()[-20:]) if done.returncode else None
 
     def passes(self, mutant):
@@ -195,20 +199,33 @@ def try_one(copy, mutant):
     return ("caught", noticed) if noticed else ("survived", mutant.promise)
 
 
-def tests_pass_unbroken(copy, mutants):
-    """The mutants whose tests do not pass, or do not build, where nothing is broken; by name."""
-    bad = {}
-    failure = copy.make(sorted({target for mutant in mutants for target in mutant.targets}))
-    if failure:
-        raise SystemExit(f"the tree does not build:\n{failure}")
+def fail_unbroken(copies, mutants):
+    """The mutants whose tests do not pass where nothing is broken, and why; by name."""
+    targets = sorted({target for mutant in mutants for target in mutant.targets})
+    for copy in copies:
+        failure = copy.make(targets)
+        if failure:
+            raise SystemExit(f"the tree does not build:\n{failure}")
+    waiting = collections.deque({tuple(mutant.commands): mutant for mutant in mutants}.items())
     known = {}
-    for mutant in mutants:
-        commands = tuple(mutant.commands)
-        if commands not in known:
+
+    def try_those_that_wait(copy):
+        while True:
+            try:
+                commands, mutant = waiting.popleft()
+            except IndexError:
+                return
             known[commands] = copy.passes(mutant)
-        if known[commands]:
-            bad[mutant.name] = known[commands]
-    return bad
+
+    in_each(copies, try_those_that_wait)
+    return {mutant.name: known[tuple(mutant.commands)] for mutant in mutants if known[tuple(mutant.commands)]}
+
+
+def in_each(copies, act):
+    """Calls act(copy) for all copies at once."""
+    with concurrent.futures.ThreadPoolExecutor(len(copies)) as threads:
+        for finished in [threads.submit(act, copy) for copy in copies]:
+            finished.result()
 
 
 def run(mutants, folder, jobs):
@@ -216,7 +233,7 @@ def run(mutants, folder, jobs):
     for copy in copies:
         copy.refresh()
     print(f"{len(mutants)} mutants; their tests must pass on the tree as it is", flush=True)
-    bad = tests_pass_unbroken(copies[0], mutants)
+    bad = fail_unbroken(copies, mutants)
     ends = {"caught": [], "survived": [], "error": []}
     waiting = collections.deque(enumerate(mutants, 1))
 
@@ -235,14 +252,21 @@ def run(mutants, folder, jobs):
             print(f"[{number}/{len(mutants)}] {end:8} {mutant.name} ({time.monotonic() - start:.0f} s) {why}",
                   flush=True)
 
-    with concurrent.futures.ThreadPoolExecutor(jobs) as threads:
-        for finished in [threads.submit(try_those_that_wait, copy) for copy in copies]:
-            finished.result()
+    in_each(copies, try_those_that_wait)
     for end in ("survived", "error"):
         for name in ends[end]:
             print(f"{end}: {name}")
     print(f"{len(ends['caught'])} of {len(mutants)} mutants caught")
     return len(ends["caught"]) == len(mutants)
+
+
+def part_of(text):
+    """The numbers in K/N."""
+    found = re.fullmatch(r"(\d+)/(\d+)", text)
+    number, parts = map(int, found.groups()) if found else (0, 0)
+    if not 1 <= number <= parts:
+        raise argparse.ArgumentTypeError(f"expected K/N with K from 1 to N, not '{text}'")
+    return number, parts
 
 
 def main():
@@ -252,6 +276,8 @@ def main():
     parser.add_argument("--build", type=Path, metavar="DIR",
                         help="with --check: a build folder, which must have the tests that the patches name")
     parser.add_argument("--list", action="store_true", help="print names and promises, and stop")
+    parser.add_argument("--part", type=part_of, default=(1, 1), metavar="K/N",
+                        help="the K-th of N parts of the mutants, in the order of their names")
     parser.add_argument("--jobs", type=int, default=max(1, (os.cpu_count() or 2) // 2), metavar="N",
                         help="mutants to try at once, each in a copy of its own (default: half the processors)")
     parser.add_argument("--folder", type=Path, default=ROOT / "build" / "mutants",
@@ -261,6 +287,8 @@ def main():
         mutants = read_all(arguments.names)
     except Incomplete as error:
         sys.exit(f"run.py: {error}")
+    number, parts = arguments.part
+    mutants = mutants[len(mutants) * (number - 1) // parts:len(mutants) * number // parts]
     if arguments.list:
         for mutant in mutants:
             print(f"{mutant.name}: {mutant.promise}")
