@@ -151,15 +151,10 @@ void Acceptor::accept_ready(uint64_t now) {
 
 // Returns false when the pending connections are at their limit and none of them can be dropped.
 bool Acceptor::make_room(uint64_t now) {
-  if (pending_.size() < options_.max_pending) return true;
-  const uint64_t oldest_ns = pending_.front()->start_ns();
-  if (now < oldest_ns + min_pending_ns()) {
-    pause(oldest_ns + min_pending_ns());
-    return false;
-  }
-  if (drop_silent(now)) return true;
-  // Every connection that is old enough has sent something. This round of events handles it.
-  pause(now + kExhaustedPauseNs);
+  if (pending_.size() < options_.max_pending || drop_silent(now)) return true;
+  // Those that are old enough have sent something, and this round of events handles them.
+  const uint64_t old_enough_ns = pending_.front()->start_ns() + min_pending_ns();
+  pause(std::max(old_enough_ns, now + kExhaustedPauseNs));
   return false;
 }
 

@@ -535,6 +535,7 @@ TEST_F(ExhaustedSocketTest, LackOfDescriptorsIsNotReportedIfNoPeerWaited) {
   leave(1);
   EXPECT_TRUE(run_until([&] { return accepted_.size() == 1; }));
   (void)run_until([] { return false; }, kExhaustedLimitNs + kSecond / 2);
+  EXPECT_THAT(lines_, testing::IsEmpty());
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &old_limit), 0);
   const uint64_t begun_ns = now_ns();
   connect({acceptor_->address()}, 60 * kSecond);
