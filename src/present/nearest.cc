@@ -3,6 +3,24 @@
 #include <algorithm>
 
 namespace hetcomm::present {
+namespace {
+
+bool joins(char c) { return c == '-' || c == '_' || c == ' '; }
+
+// Whether the words differ by hyphens, underscores and spaces only.
+bool same_but_for_joints(std::string_view a, std::string_view b) {
+  const auto skip = [](std::string_view& text) {
+    while (!text.empty() && joins(text.front())) text.remove_prefix(1);
+  };
+  for (;; a.remove_prefix(1), b.remove_prefix(1)) {
+    skip(a);
+    skip(b);
+    if (a.empty() || b.empty()) return a.empty() && b.empty();
+    if (a.front() != b.front()) return false;
+  }
+}
+
+}  // namespace
 
 size_t distance_below(size_t bound, std::string_view a, std::string_view b) {
   const auto [shorter, longer] = std::minmax({a.size(), b.size()});
@@ -29,7 +47,8 @@ std::string nearest(std::string_view word, const std::vector<std::string>& known
   for (const std::string& candidate : known) {
     const size_t distance = distance_below(least, word, candidate);
     // A candidate that shares no letter with |word| is not meant.
-    if (distance >= least || distance >= std::max(word.size(), candidate.size())) continue;
+    if (distance > least || distance >= std::max(word.size(), candidate.size())) continue;
+    if (distance == least && !same_but_for_joints(word, candidate)) continue;
     least = distance;
     best = candidate;
   }

@@ -14,7 +14,8 @@ namespace hetcomm::present {
 size_t distance_below(size_t bound, std::string_view a, std::string_view b);
 
 // Returns the nearest of |known|, or "" if none is near. At most two letters, or a third of all
-// letters, differ in a near word.
+// letters, differ in a near word. Of words that are equally near, one that only joins its parts
+// differently is returned, else the first.
 std::string nearest(std::string_view word, const std::vector<std::string>& known);
 
 // Returns "; did you mean 'word'?", or "" if no word is near.

@@ -12,6 +12,7 @@ namespace {
 TEST(Nearest, FindsTheWordWithTheFewestChanges) {
   EXPECT_EQ(nearest("explian", {"topology", "explain", "reshard"}), "explain");
   EXPECT_EQ(nearest("--pere", {"--device", "--peer"}), "--peer");
+  EXPECT_EQ(nearest("h1f1b", {"1f1b", "h-1f1b", "hh1f1b"}), "h-1f1b");
   EXPECT_EQ(nearest("--transport", {"--transports", "--variables"}), "--transports");
 }
 
