@@ -12,6 +12,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "pipeline/schedule/check.h"
 #include "pipeline/schedule/generate.h"
 #include "pipeline/schedule/lower.h"
 #include "pipeline/schedule/warmups.h"
@@ -41,6 +42,7 @@ TEST(ScheduleText, PyTorchFilesComeBackByteForByte) {
     const Result<Schedule> schedule = read_csv(text);
     ASSERT_TRUE(schedule.ok()) << name << ": " << schedule.status().text();
     EXPECT_EQ(write_csv(schedule.value()), text) << name;
+    EXPECT_TRUE(check_unlimited(schedule.value()).ok()) << name;
   }
 }
 
