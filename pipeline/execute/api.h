@@ -1,10 +1,12 @@
 // The C API of libhetcomm as the executor uses it: statuses become Status, and handles are owned.
 #pragma once
 
+#include <chrono>
 #include <exception>
 #include <memory>
 #include <new>
 #include <string>
+#include <thread>
 
 #include <hetcomm/hetcomm.h>
 
@@ -12,16 +14,24 @@
 
 namespace hetcomm::pipeline {
 
+// Without memory for a text the status alone is told.
+inline Status failure_of(hetcomm_status_t status, const char* text) noexcept {
+  try {
+    return {static_cast<Code>(status), text};
+  } catch (const std::bad_alloc&) {
+    return static_cast<Code>(status);
+  }
+}
+
 // Returns the status of a call of libhetcomm that has just returned |status| in this thread.
-inline Status of_call(hetcomm_status_t status) {
-  if (status == HETCOMM_OK) return {};
-  return {static_cast<Code>(status), hetcomm_last_error()};
+inline Status of_call(hetcomm_status_t status) noexcept {
+  return status == HETCOMM_OK ? Status() : failure_of(status, hetcomm_last_error());
 }
 
 // Returns how an operation ended.
-inline Status of_operation(const hetcomm_completion_t& completion) {
-  if (completion.status == HETCOMM_OK) return {};
-  return {static_cast<Code>(completion.status), completion.text};
+inline Status of_operation(const hetcomm_completion_t& completion) noexcept {
+  return completion.status == HETCOMM_OK ? Status()
+                                         : failure_of(completion.status, completion.text);
 }
 
 // Waits for the operation, which ends at its own deadline at the latest. |request| is nullptr
@@ -44,6 +54,15 @@ inline Result<bool> test_and_clear(hetcomm_request_t*& request) {
 }
 inline Status wait(hetcomm_request_t* request) {
   return wait_and_clear(request, HETCOMM_TIMEOUT_INFINITE);
+}
+// Waits until the operation has ended, however it ends. |request| is nullptr afterwards.
+inline void drain(hetcomm_request_t*& request) {
+  // A wait that runs out of memory leaves the operation as it is.
+  while (request != nullptr &&
+         wait_and_clear(request, HETCOMM_TIMEOUT_INFINITE).code() == Code::kOutOfMemory) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  request = nullptr;
 }
 
 // Returns what |body| returns, or a failure for an exception.

@@ -234,9 +234,7 @@ Status Channel::settle() {
 }
 
 void Channel::drain() {
-  for (Buffer& each : buffers_) {
-    if (each.request != nullptr) static_cast<void>(wait(std::exchange(each.request, nullptr)));
-  }
+  for (Buffer& each : buffers_) pipeline::drain(each.request);
 }
 
 }  // namespace hetcomm::pipeline

@@ -1,8 +1,10 @@
 #include "pipeline/execute/executor.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <exception>
+#include <thread>
 #include <utility>
 
 #include <fmt/format.h>
@@ -171,7 +173,7 @@ Status Executor::set_gradients(const hetcomm_pipeline_gradient_t* gradients, siz
   return {};
 }
 
-Result<RunWish> Executor::wish_of(const hetcomm_pipeline_run_options_t& options) const {
+Result<Executor::RunWish> Executor::wish_of(const hetcomm_pipeline_run_options_t& options) const {
   constexpr uint32_t kFlags = HETCOMM_PIPELINE_EVALUATE;
   if ((options.flags & ~kFlags) != 0) return invalid("options.flags: there is no such flag");
   RunWish wish;
@@ -206,9 +208,20 @@ Status Executor::asked(const RunWish& wish) {
   return {answer < 0 ? static_cast<Code>(answer) : Code::kInternal, "the trainer interrupted it"};
 }
 
-Status Executor::run(const RunWish& wish) {
+Status Executor::run(const hetcomm_pipeline_run_options_t& options) {
   HETCOMM_RETURN_IF_ERROR(check_process());
   if (!ended_.ok()) return ended_;
+  Result<RunWish> wish = Code::kOutOfMemory;
+  const Status read = status_of([&] {
+    wish = wish_of(options);
+    return wish.status();
+  });
+  if (read.ok()) return run(wish.value());
+  // The other ranks would wait for a run that this one cannot begin.
+  return read.code() == Code::kInvalidArgument ? read : fail(read);
+}
+
+Status Executor::run(const RunWish& wish) {
   run_began_ns_ = clock_ns();
   limits_ = {.step = wish.terms.step, .terms = &terms_};
   if (wish.timeout_ns == 0) {
@@ -552,6 +565,21 @@ std::string Executor::describe_place() const {
                                       : std::string("end of its steps");
 }
 
+// Aborts the communicator, and those that were split from it, on all ranks. While there is no memory
+// for that it tries again, for as long as it would wait for an operation.
+void Executor::announce(const Status& failure) {
+  Status told = status_of([&] {
+    return of_call(hetcomm_communicator_abort(communicator_.get(),
+                                              text_for_others(program_->rank, failure).c_str()));
+  });
+  const uint64_t began_ns = clock_ns();
+  while (told.code() == Code::kOutOfMemory && clock_ns() - began_ns < wait_limit_ns_) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    static_cast<void>(hetcomm_context_progress(place_.context));
+    told = of_call(hetcomm_communicator_abort(communicator_.get(), "the pipeline has ended"));
+  }
+}
+
 // Ends the pipeline on all ranks, and waits until no operation uses its buffers.
 Status Executor::fail(const Status& failure) {
   // Without memory for a text the status alone is told.
@@ -561,17 +589,11 @@ Status Executor::fail(const Status& failure) {
     return {Code::kCancelled, cancel_reason_};
   });
   const bool says_none_began = told.code() == Code::kInvalidArgument || told.code() == Code::kBusy;
-  const Status announced = status_of([&] {
-    return of_call(hetcomm_communicator_abort(communicator_.get(),
-                                              text_for_others(program_->rank, failure).c_str()));
-  });
-  if (!announced.ok()) {
-    static_cast<void>(hetcomm_communicator_abort(communicator_.get(), "the pipeline has ended"));
-  }
+  announce(failure);
   for (Channel& each : loaded_->channels()) each.drain();
   terms_.drain();
-  if (meeting_ != nullptr) static_cast<void>(wait(std::exchange(meeting_, nullptr)));
-  if (sums_) sums_->drain("the pipeline has ended");
+  drain(meeting_);
+  if (sums_) sums_->drain();
   // With these a caller would take it that no run has begun.
   if (says_none_began) {
     ended_ = status_of([&]() -> Status {

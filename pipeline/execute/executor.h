@@ -28,14 +28,6 @@
 
 namespace hetcomm::pipeline {
 
-// How one run goes, as hetcomm_pipeline_run_options_t says it.
-struct RunWish {
-  RunTerms terms;
-  uint64_t timeout_ns = 0;
-  hetcomm_pipeline_interrupt_t interrupt = nullptr;
-  void* interrupt_user_data = nullptr;
-};
-
 class Executor {
  public:
   // Collective over |communicator|; fails on all ranks if it fails on one. |known| is the status of
@@ -48,8 +40,7 @@ class Executor {
   Executor& operator=(const Executor&) = delete;
 
   // Fails with kInvalidArgument, and begins no run, if |options| do not fit the plan.
-  Result<RunWish> wish_of(const hetcomm_pipeline_run_options_t& options) const;
-  Status run(const RunWish& wish);
+  Status run(const hetcomm_pipeline_run_options_t& options);
   // Replaces the plan between two runs. Collective; changes nothing if it fails on any rank, unless
   // ranks cannot hear of each other. |known| as for create().
   Status set_schedule(std::string_view plan, uint64_t timeout_ns, const Status& known);
@@ -68,6 +59,13 @@ class Executor {
  private:
   Executor() = default;
 
+  // How one run goes, as hetcomm_pipeline_run_options_t says it.
+  struct RunWish {
+    RunTerms terms;
+    uint64_t timeout_ns = 0;
+    hetcomm_pipeline_interrupt_t interrupt = nullptr;
+    void* interrupt_user_data = nullptr;
+  };
   // The next callback gets this: the tensors of its channels, one behind the other.
   struct Call {
     hetcomm_pipeline_action_t action;
@@ -82,6 +80,8 @@ class Executor {
   Status find_place(hetcomm_communicator_t* communicator);
   void use(std::unique_ptr<LoadedPlan> loaded, RunRecord record);
 
+  Result<RunWish> wish_of(const hetcomm_pipeline_run_options_t& options) const;
+  Status run(const RunWish& wish);
   Status perform(const RunWish& wish);
   // Performs |count| steps from |first| on: one, or a pair.
   Status perform_steps(size_t first, size_t count);
@@ -113,6 +113,7 @@ class Executor {
   static Status asked(const RunWish& wish);
   Status told_here(const Status& failure) const;
   std::string describe_place() const;
+  void announce(const Status& failure);
   Status fail(const Status& failure);
 
   Trainer trainer_;

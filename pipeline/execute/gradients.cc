@@ -446,14 +446,8 @@ Status GradientSums::settle(const RunLimits& limits, const std::function<Status(
   return {};
 }
 
-void GradientSums::drain(const char* reason) {
-  for (Set& each : sets_) {
-    static_cast<void>(hetcomm_communicator_abort(each.communicator.get(), reason));
-  }
-  for (Bucket& bucket : buckets_) {
-    if (bucket.request == nullptr) continue;
-    static_cast<void>(wait(std::exchange(bucket.request, nullptr)));
-  }
+void GradientSums::drain() {
+  for (Bucket& bucket : buckets_) pipeline::drain(bucket.request);
 }
 
 }  // namespace hetcomm::pipeline

@@ -43,8 +43,8 @@ class GradientSums {
   // Starts what was not started, and waits until all sums are there. Meanwhile check() tells whether
   // the run has ended.
   Status settle(const RunLimits& limits, const std::function<Status()>& check);
-  // Ends the sums on all ranks, and waits until no operation is under way.
-  void drain(const char* reason);
+  // Waits until no operation is under way. The communicator that open() got was aborted.
+  void drain();
 
  private:
   struct Given {

@@ -88,10 +88,7 @@ std::optional<Status> Terms::wait_any(hetcomm_request_t*& request, uint64_t time
   return ended.ok() && index == 1 ? compare() : ended;
 }
 
-void Terms::drain() {
-  if (request_ != nullptr) static_cast<void>(wait_and_clear(request_, HETCOMM_TIMEOUT_INFINITE));
-  request_ = nullptr;
-}
+void Terms::drain() { pipeline::drain(request_); }
 
 Status Terms::compare() {
   const uint64_t first_step = ~most_[kStep + 1];

@@ -29,7 +29,6 @@ inline constexpr size_t kFirstSize<hetcomm_pipeline_facts_t> = 72;
 namespace {
 
 using hetcomm::Code;
-using hetcomm::Result;
 using hetcomm::Status;
 namespace capi = hetcomm::capi;
 namespace pipeline = hetcomm::pipeline;
@@ -146,9 +145,7 @@ hetcomm_status_t hetcomm_pipeline_run(hetcomm_pipeline_t* pipeline,
     HETCOMM_RETURN_IF_ERROR(capi::read_options(options, &known));
     const Running running(*pipeline);
     HETCOMM_RETURN_IF_ERROR(running.status());
-    const Result<pipeline::RunWish> wish = pipeline->executor->wish_of(known);
-    if (!wish.ok()) return wish.status();
-    return pipeline->executor->run(wish.value());
+    return pipeline->executor->run(known);
   });
 }
 

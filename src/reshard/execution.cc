@@ -534,7 +534,7 @@ void Execution::on_end(Operation& message) {
          }));
     return;
   }
-  fail(code, message.outcome.text ? *message.outcome.text : std::string(code_text(code)));
+  fail(code, message.outcome.why());
 }
 
 // --- copies -------------------------------------------------------------------

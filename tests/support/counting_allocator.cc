@@ -13,13 +13,15 @@ std::atomic<int64_t> allocations{0};
 thread_local int64_t until_failure = -1;
 thread_local bool failed = false;
 thread_local bool all_fail = false;
+thread_local int64_t next_fail = 0;
 
 void* counted(std::size_t size, std::size_t alignment) {
   if (counting.load(std::memory_order_relaxed)) {
     allocations.fetch_add(1, std::memory_order_relaxed);
     if (std::getenv("HETCOMM_TEST_TRAP") != nullptr) __builtin_trap();
   }
-  if (all_fail) {
+  if (all_fail || next_fail > 0) {
+    if (next_fail > 0) --next_fail;
     failed = true;
     return nullptr;
   }
@@ -75,14 +77,21 @@ void fail_all_allocations(bool fail) {
   all_fail = fail;
   if (fail) failed = false;
 }
+void fail_next_allocations(int64_t count) {
+  next_fail = count;
+  failed = false;
+}
 bool allocation_has_failed() { return failed; }
 int64_t allocations_until_failure() { return until_failure; }
 
 AllocationsSucceed::AllocationsSucceed()
-    : until_failure_(std::exchange(until_failure, -1)), all_fail_(std::exchange(all_fail, false)) {}
+    : until_failure_(std::exchange(until_failure, -1)),
+      all_fail_(std::exchange(all_fail, false)),
+      next_fail_(std::exchange(next_fail, 0)) {}
 AllocationsSucceed::~AllocationsSucceed() {
   until_failure = until_failure_;
   all_fail = all_fail_;
+  next_fail = next_fail_;
 }
 
 }  // namespace hetcomm::test

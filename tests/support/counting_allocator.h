@@ -16,6 +16,8 @@ int64_t allocations_counted();
 void fail_allocation_after(int64_t count);
 // Starts or stops failing every allocation of this thread.
 void fail_all_allocations(bool fail);
+// The next |count| allocations of this thread fail, and those after them succeed.
+void fail_next_allocations(int64_t count);
 bool allocation_has_failed();         // since the last call that set failures
 int64_t allocations_until_failure();  // before the failing one
 
@@ -31,6 +33,7 @@ class AllocationsSucceed {
  private:
   const int64_t until_failure_;
   const bool all_fail_;
+  const int64_t next_fail_;
 };
 
 }  // namespace hetcomm::test

@@ -1,7 +1,9 @@
 #include "src/core/collectives/agreement.h"
 
 #include <span>
+#include <string>
 
+#include "src/base/text.h"
 #include "src/system/membarrier.h"
 
 namespace hetcomm::collectives {
@@ -60,7 +62,7 @@ void Agreement::on_end(Operation& message) {
     // If another rank ended the agreement, it sends the reason over the control plane, which ends
     // the waiting operations.
     if (code != Code::kAborted) {
-      failure_ = Status(code, message.outcome.text ? *message.outcome.text : code_text(code));
+      failure_ = status_or_code(code, [&] { return std::string(message.outcome.why()); });
     }
     cancel();
   }

@@ -348,8 +348,7 @@ void Collective::message_failed(const Operation& message) {
                   message.length);
   } else {
     // A truncated message is longer than this rank's arguments request.
-    give_up(code == Code::kTruncated ? Code::kMismatch : code,
-            message.outcome.text ? *message.outcome.text : code_text(code));
+    give_up(code == Code::kTruncated ? Code::kMismatch : code, message.outcome.why());
   }
 }
 

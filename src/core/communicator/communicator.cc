@@ -218,6 +218,7 @@ std::string Communicator::explain(int32_t rank) {
 
 void Communicator::abort(const std::string& reason) {
   const Engine::Baton baton(engine_);
+  if (channel().closed) return;  // needs no memory
   job_->members().abort(
       *this, Status(Code::kAborted, fmt::format("rank {} aborted: {}", rank_, reason)), true);
 }

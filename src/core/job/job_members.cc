@@ -103,8 +103,14 @@ void JobMembers::close_aborted(JobMember& communicator, const Status& why, uint6
     found->second.closed_by = number;
   }
   services_.engine.note_arrival();  // makes threads that probe check again
+  const JobMember* const parent = communicator.split_from();
   try {
-    services_.log.warn("communicator {} was aborted: {}", own.id, why.text());
+    // One line tells of an abort, and not one for each communicator that it closes.
+    if (parent != nullptr && was_closed_by(number, parent)) {
+      services_.log.info("communicator {} was aborted with the one that it was split from", own.id);
+    } else {
+      services_.log.warn("communicator {} was aborted: {}", own.id, why.text());
+    }
   } catch (const std::bad_alloc&) {
     // Only the log line is lost: the communicator's operations report the failure too.
   }

@@ -265,6 +265,8 @@ struct alignas(kOperationAlign) Operation {
     uint64_t bytes_received = 0;
     std::unique_ptr<std::string> text;
 
+    // Returns the text, or the code's own. Allocates no memory.
+    std::string_view why() const { return text ? std::string_view(*text) : code_text(code); }
     // Begins a run. Leaves |text| to the caller.
     void begin(int32_t from, uint64_t with_tag) {
       code = Code::kOk;
