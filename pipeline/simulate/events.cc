@@ -1,7 +1,6 @@
 #include "pipeline/simulate/events.h"
 
 #include <algorithm>
-#include <deque>
 #include <optional>
 #include <set>
 #include <utility>
@@ -10,6 +9,7 @@
 
 #include "pipeline/schedule/faults.h"
 #include "pipeline/schedule/text.h"
+#include "pipeline/simulate/line.h"
 #include "pipeline/simulate/step_time.h"
 #include "pipeline/simulate/transfers.h"
 
@@ -85,7 +85,7 @@ class Channel {
   uint64_t started_ = 0;
   uint64_t taken_ = 0;  // as the sender knows
   uint64_t left_ = 0;   // items whose first hop has ended
-  std::deque<uint32_t> waiting_;
+  Line<uint32_t> waiting_;
   std::vector<uint8_t> states_;  // by micro-batch: bits of State
 };
 
@@ -142,6 +142,7 @@ class EventSimulation final : private TransferClient {
     std::vector<uint32_t> group_of;   // by stage: its reduction, or kNone
   };
   struct Rank {
+    const std::vector<Action>* actions;
     uint32_t pipeline;
     uint32_t index;  // in the pipeline
     size_t next = 0;
@@ -197,13 +198,15 @@ class EventSimulation final : private TransferClient {
       forecast.bounds.resize(schedule.ranks());
     }
     for (uint32_t rank = 0; rank < schedule.ranks(); ++rank) {
-      ranks_.push_back({.pipeline = static_cast<uint32_t>(pipelines_.size() - 1), .index = rank});
+      ranks_.push_back({.actions = &schedule.actions[rank],
+                        .pipeline = static_cast<uint32_t>(pipelines_.size() - 1),
+                        .index = rank});
     }
   }
 
   Result<EventForecast> finish() {
     for (const Rank& rank : ranks_) {
-      const std::vector<Action>& actions = actions_of(rank);
+      const std::vector<Action>& actions = *rank.actions;
       Forecast& own = forecast_.pipelines[rank.pipeline];
       if (rank.next != actions.size()) {
         return Status(Code::kInvalidArgument,
@@ -226,14 +229,10 @@ class EventSimulation final : private TransferClient {
     return std::move(forecast_);
   }
 
-  const std::vector<Action>& actions_of(const Rank& rank) const {
-    return pipelines_[rank.pipeline].given->schedule.actions[rank.index];
-  }
-
   // Starts the next step of a rank, and performs what takes no time before it.
   void advance(uint32_t number) {
     Rank& rank = ranks_[number];
-    const std::vector<Action>& actions = actions_of(rank);
+    const std::vector<Action>& actions = *rank.actions;
     while (!rank.runs && rank.next < actions.size()) {
       const Action& action = actions[rank.next];
       const bool is_pair = action.overlaps_next;
@@ -282,7 +281,7 @@ class EventSimulation final : private TransferClient {
 
   // Ends the step or pair that |rank| runs.
   void complete(Rank& rank) {
-    const std::vector<Action>& actions = actions_of(rank);
+    const std::vector<Action>& actions = *rank.actions;
     const size_t first = rank.next;
     const size_t count = actions[first].overlaps_next ? 2 : 1;
     rank.next += count;
@@ -415,10 +414,12 @@ class EventSimulation final : private TransferClient {
     Pipeline& own = pipelines_[name.pipeline];
     switch (name.purpose) {
       case kForward:
-      case kBackward:
+      case kBackward: {
         channel_of(name.pipeline, name.purpose, name.index).arrive(name.micro_batch);
-        advance_stage(name.pipeline, name.index);
-        return advance_stage(name.pipeline, name.index + 1);
+        const uint32_t sent_by = name.purpose == kForward ? 0 : 1;
+        if (own.has_transfers) advance_stage(name.pipeline, name.index + sent_by);
+        return advance_stage(name.pipeline, name.index + 1 - sent_by);
+      }
       case kGather:
         --own.gathering[name.index];
         return advance_stage(name.pipeline, name.index);

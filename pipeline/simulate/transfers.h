@@ -1,11 +1,11 @@
 // Events in the order of their times, and transfers that take turns on resources.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
-#include <deque>
-#include <queue>
 #include <vector>
 
+#include "pipeline/simulate/line.h"
 #include "pipeline/simulate/route.h"
 
 namespace hetcomm::pipeline {
@@ -26,27 +26,35 @@ struct Event {
 // Events of the same time come in the order in which they were added.
 class EventQueue {
  public:
+  EventQueue() { entries_.reserve(256); }
   uint64_t now() const { return now_; }
-  bool is_empty() const { return queue_.empty(); }
-  void add(uint64_t after_ns, Event event) { queue_.push({now_ + after_ns, count_++, event}); }
+  bool is_empty() const { return entries_.empty(); }
+  void add(uint64_t after_ns, Event event) {
+    entries_.push_back({now_ + after_ns, count_++ << 3 | event.kind, event.id, event.hop});
+    std::push_heap(entries_.begin(), entries_.end());
+  }
   // Takes the earliest event, and makes its time the present.
   Event take() {
-    const Entry first = queue_.top();
-    queue_.pop();
+    std::pop_heap(entries_.begin(), entries_.end());
+    const Entry first = entries_.back();
+    entries_.pop_back();
     now_ = first.time_ns;
-    return first.event;
+    return {static_cast<Event::Kind>(first.number_and_kind & 7), first.id, first.hop};
   }
 
  private:
   struct Entry {
     uint64_t time_ns;
-    uint64_t number;
-    Event event;
-    bool operator<(const Entry& other) const {  // the queue's top is its greatest entry
-      return time_ns != other.time_ns ? time_ns > other.time_ns : number > other.number;
+    uint64_t number_and_kind;  // the kind has the lowest three bits
+    uint32_t id;
+    uint32_t hop;
+    bool operator<(const Entry& other) const {  // a heap's top is its greatest entry
+      return time_ns != other.time_ns ? time_ns > other.time_ns
+                                      : number_and_kind > other.number_and_kind;
     }
   };
-  std::priority_queue<Entry> queue_;
+
+  std::vector<Entry> entries_;  // a heap
   uint64_t now_ = 0;
   uint64_t count_ = 0;
 };
@@ -93,7 +101,7 @@ class Transfers {
     bool operator==(const Step&) const = default;
   };
   struct Resource {
-    std::deque<Step> line;  // who needs it; the first one has it if |is_busy|
+    Line<Step> line;  // who needs it; the first one has it if |is_busy|
     bool is_busy = false;
     uint64_t busy_ns = 0;
   };

@@ -1,0 +1,28 @@
+// A queue whose entries stay in one block of memory: most are short, and many are made.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+namespace hetcomm::pipeline {
+
+template <typename Entry>
+class Line {
+ public:
+  bool empty() const { return first_ == entries_.size(); }
+  const Entry& front() const { return entries_[first_]; }
+  void push_back(const Entry& entry) { entries_.push_back(entry); }
+  void pop_front() {
+    ++first_;
+    // Each entry is moved once at most for each one that has left.
+    if (2 * first_ < entries_.size()) return;
+    entries_.erase(entries_.begin(), entries_.begin() + static_cast<std::ptrdiff_t>(first_));
+    first_ = 0;
+  }
+
+ private:
+  std::vector<Entry> entries_;
+  size_t first_ = 0;  // those before it have left
+};
+
+}  // namespace hetcomm::pipeline
