@@ -4,9 +4,11 @@
     torchrun --nproc-per-node 2 examples/train_pipeline.py --stages 1,1 --schedule zb-h1 --check
     torchrun --nproc-per-node 3 examples/train_pipeline.py --stages 2,1          # the first stage on two ranks
     torchrun --nproc-per-node 3 examples/train_pipeline.py --stages 1,1/1        # two pipelines of unequal depth
+    torchrun --nproc-per-node 2 examples/train_pipeline.py --stages 1,1 --schedule zb-v  # two stages on each rank
 
-Pipelines are divided by "/", and their stages by ",": how many ranks share the rows of each stage. The items
-of the model (embedding, blocks, head) are dealt to the stages evenly; the batch to the pipelines by their ranks.
+Pipelines are divided by "/", and their stages by ",": how many ranks share the rows of each stage. With a schedule
+of several chunks, such as zb-v, these ranks hold as many stages each. The items of the model (embedding, blocks,
+head) are dealt to the stages evenly; the batch to the pipelines by their ranks.
 With --check every rank trains the whole model beside it, adds the gradients of the micro-batches in their order,
 and compares losses and parameters after the last step: equal bit for bit with --double, one rank a stage and one
 pipeline, and else up to rounding.
@@ -69,6 +71,14 @@ def evenly(count: int, parts: int) -> list[int]:
     return [count // parts + (i < count % parts) for i in range(parts)]
 
 
+def holders_of_stages(arguments: argparse.Namespace, groups: int, micro_batches: int) -> list[int]:
+    """The group of ranks that holds each stage. A group comes several times where it holds several chunks."""
+    if arguments.schedule == "h-1f1b":  # has one stage on each rank, and needs times to be made
+        return list(range(groups))
+    return pipeline.Schedule.named(arguments.schedule, ranks=groups, micro_batches=micro_batches,
+                                   chunks=arguments.chunks).rank_of
+
+
 def plan_of(arguments: argparse.Namespace, items: int) -> pipeline.Plan:
     rows = arguments.batch // arguments.micro_batches
     moved = pipeline.Tensor("x", "float64" if arguments.double else "float32",
@@ -77,21 +87,22 @@ def plan_of(arguments: argparse.Namespace, items: int) -> pipeline.Plan:
     ranks = [sum(each) for each in pipelines]
     plans = []
     left = arguments.micro_batches
-    for number, stages in enumerate(pipelines):
+    for number, sizes in enumerate(pipelines):
         # By the number of ranks; the last pipeline takes what is left.
         own = left if number == len(ranks) - 1 else arguments.micro_batches * ranks[number] // sum(ranks)
         left -= own
-        first = 0
-        made = []
-        for count, size in zip(evenly(items, len(stages)), stages):
-            made.append(pipeline.Stage(range(first, first + size), count, data=size))
-            first += size
+        firsts = [sum(sizes[:group]) for group in range(len(sizes))]
+        holders = holders_of_stages(arguments, len(sizes), own)
+        if items < len(holders):
+            raise SystemExit(f"{items} items make no {len(holders)} stages: --layers {arguments.layers} is too few")
+        made = [pipeline.Stage(range(firsts[group], firsts[group] + sizes[group]), count, data=sizes[group])
+                for group, count in zip(holders, evenly(items, len(holders)))]
         schedule: dict[str, object] = {"name": arguments.schedule}
         if arguments.schedule == "h-1f1b":
             busy, latency = arguments.link_us[0] * 1000, arguments.link_us[1] * 1000
             schedule["parameters"] = {
-                "stage_ns": [int(arguments.stage_ms * 1e6)] * len(stages),
-                "boundaries": [{"busy_ns": busy, "latency_ns": latency}] * (len(stages) - 1)}
+                "stage_ns": [int(arguments.stage_ms * 1e6)] * len(made),
+                "boundaries": [{"busy_ns": busy, "latency_ns": latency}] * (len(made) - 1)}
         plans.append(pipeline.Plan.of(stages=made, tensors=[moved], micro_batches=own, micro_batch_size=rows,
                                       schedule=schedule, in_flight=arguments.in_flight, sequence=arguments.context,
                                       precision=moved.dtype, optimizer="adamw"))
@@ -187,7 +198,8 @@ def main() -> int:
     root = pathlib.Path(__file__).resolve().parent.parent
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--stages", default="1,1", metavar="N,N/N", help="ranks of each stage (1,1)")
-    parser.add_argument("--schedule", default="1f1b", help="1f1b (default), zb-h1, h-1f1b, gpipe, ...")
+    parser.add_argument("--schedule", default="1f1b", help="1f1b (default), zb-h1, zb-v, h-1f1b, ...")
+    parser.add_argument("--chunks", type=int, metavar="N", help="stages on each rank; the schedule's own by default")
     parser.add_argument("--backend", default="hetcomm")
     parser.add_argument("--steps", type=int, default=50)
     parser.add_argument("--batch", type=int, default=16, help="rows of all micro-batches of a step (16)")

@@ -74,8 +74,8 @@ class Pipelines(unittest.TestCase):
         self.assertLess(said["losses"][-1], said["losses"][0])
         return said
 
-    def test_pipeline_of_single_ranks_trains_bit_for_bit(self):
-        said = self.trained(2, "--double", "--schedule", "zb-h1")
+    def test_pipeline_of_single_ranks_with_two_stages_each_trains_bit_for_bit(self):
+        said = self.trained(2, "--double", "--schedule", "zb-v")
         self.assertEqual((said["loss_difference"], said["parameter_difference"]), (0, 0))
 
     def test_unequal_pipelines_and_stages_train_to_rounding(self):
