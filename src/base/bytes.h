@@ -10,6 +10,7 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "src/base/span.h"
@@ -18,6 +19,9 @@ namespace hetcomm {
 
 class ByteWriter {
  public:
+  ByteWriter() = default;
+  explicit ByteWriter(std::vector<std::byte> before) : bytes_(std::move(before)) {}
+
   template <typename T>
   requires std::is_integral_v<T>
   void write(T value) {

@@ -1,6 +1,7 @@
 #include "src/liveness/frame.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace hetcomm::liveness {
 namespace {
@@ -15,7 +16,10 @@ size_t max_text(FrameType type, uint8_t code) {
 
 void encode(const Frame& frame, std::vector<std::byte>& out) {
   const size_t length = std::min(frame.text.size(), max_text(frame.type, frame.code));
-  ByteWriter writer;
+  // Signs of life come at every moment: |out| keeps its memory. It is unchanged if there is none.
+  const size_t needed = out.size() + kFrameHeaderBytes + length;
+  if (needed > out.capacity()) out.reserve(std::max(needed, 2 * out.capacity()));
+  ByteWriter writer(std::move(out));
   writer.write(static_cast<uint8_t>(frame.type));
   writer.write(frame.code);
   writer.write(static_cast<uint16_t>(length));
@@ -23,8 +27,7 @@ void encode(const Frame& frame, std::vector<std::byte>& out) {
   writer.write(frame.number);
   writer.write(frame.value);
   writer.write_raw(std::as_bytes(std::span(frame.text)).first(length));
-  const std::vector<std::byte> bytes = writer.take();
-  out.insert(out.end(), bytes.begin(), bytes.end());
+  out = writer.take();
 }
 
 Decoded decode(ConstByteSpan bytes, int size, Frame* frame, size_t* used) {

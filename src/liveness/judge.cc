@@ -363,9 +363,11 @@ void Judge::tick(uint64_t now) {
   pump_all();  // sends news for which memory was missing before
   peers_.beat(now);
   neighbourhood_.repair(now);
-  for (const int rank : peers_.ranks()) {
-    if (Peer* one = peers_.find(rank); one != nullptr) look_at(*one, now);
+  for (Peer* one = peers_.after(-1); one != nullptr;) {
+    const int rank = one->rank;
+    look_at(*one, now);
     if (over()) return;
+    one = peers_.after(rank);
   }
   const bool publish = !neighbourhood_.mostly_silent();
   const std::vector<int> suspected(peers_.suspected().begin(), peers_.suspected().end());

@@ -30,11 +30,9 @@ const Peer* Peers::find(int rank) const {
   return found != peers_.end() ? &found->second : nullptr;
 }
 
-std::vector<int> Peers::ranks() const {
-  std::vector<int> ranks;
-  ranks.reserve(peers_.size());
-  for (const auto& [rank, one] : peers_) ranks.push_back(rank);
-  return ranks;
+Peer* Peers::after(int rank) {
+  const auto found = peers_.upper_bound(rank);
+  return found != peers_.end() ? &found->second : nullptr;
 }
 
 // Returns whether |one| has been idle for a detection time, so that a Resting is enough for it.

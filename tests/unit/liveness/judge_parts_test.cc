@@ -422,7 +422,9 @@ TEST_F(LivenessNeighbourhood, OnlyWhatNobodyNeedsIsReleased) {
   neighbourhood->release_idle(now);
   EXPECT_THAT(wires.take(FrameType::kRelease), IsEmpty()) << "it is new";
   now += kT / 2;
-  for (const int rank : peers.ranks()) peers.find(rank)->heard_ns = now;
+  for (Peer* one = peers.after(-1); one != nullptr; one = peers.after(one->rank)) {
+    one->heard_ns = now;
+  }
   neighbourhood->release_idle(now);
   EXPECT_THAT(wires.take(FrameType::kRelease), ElementsAre(99U));
   const Frame offer{.type = FrameType::kRelease};
