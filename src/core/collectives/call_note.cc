@@ -15,15 +15,16 @@ struct Head {
   uint64_t team;
   uint64_t sequence;
   uint32_t refusals;
+  uint32_t zero;  // not what the stack held
   uint64_t history;
   Call call;
 };
-static_assert(std::is_trivially_copyable_v<Head>);
+static_assert(std::is_trivially_copyable_v<Head> && sizeof(Head) == 32 + sizeof(Call));
 
 }  // namespace
 
 std::vector<std::byte> CallNote::encode() const {
-  const Head head{team, sequence, refusals, history, call};
+  const Head head{team, sequence, refusals, 0, history, call};
   const ConstByteSpan first = std::as_bytes(std::span(&head, 1));
   const ConstByteSpan rest = std::as_bytes(std::span(why));
   std::vector<std::byte> bytes(first.begin(), first.end());
