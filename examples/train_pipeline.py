@@ -94,7 +94,7 @@ def plan_of(arguments: argparse.Namespace, items: int) -> pipeline.Plan:
         firsts = [sum(sizes[:group]) for group in range(len(sizes))]
         holders = holders_of_stages(arguments, len(sizes), own)
         if items < len(holders):
-            raise SystemExit(f"{items} items make no {len(holders)} stages: --layers {arguments.layers} is too few")
+            raise SystemExit(f"{items} items are too few for {len(holders)} stages: see --layers")
         made = [pipeline.Stage(range(firsts[group], firsts[group] + sizes[group]), count, data=sizes[group])
                 for group, count in zip(holders, evenly(items, len(holders)))]
         schedule: dict[str, object] = {"name": arguments.schedule}
@@ -224,6 +224,8 @@ def main() -> int:
     arguments = parser.parse_args()
     if arguments.batch % arguments.micro_batches != 0:
         parser.error(f"a batch of {arguments.batch} rows makes no {arguments.micro_batches} micro-batches alike")
+    if arguments.schedule == "h-1f1b" and arguments.chunks not in (None, 1):
+        parser.error("h-1f1b has one stage on each rank")
     if arguments.steps <= WARM_UPS:
         parser.error(f"takes more than {WARM_UPS} steps")
 

@@ -1,9 +1,12 @@
 #include "pipeline/execute/agreement.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <cstring>
+#include <new>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -31,7 +34,8 @@ Verdict verdict_of(const Status& own, const PlanHash& hash) {
   verdict.hash[1] = hash[1];
   verdict.code = static_cast<int32_t>(own.code());
   if (!own.ok()) {
-    const std::string text = printable_beginning(own.text(), kMaxReason - 1);
+    const std::string text =
+        text_or_none([&] { return printable_beginning(own.text(), kMaxReason - 1); });
     std::memcpy(verdict.reason, text.data(), text.size());
   }
   return verdict;
@@ -42,20 +46,36 @@ Status judge(const std::vector<Verdict>& verdicts) {
     const Verdict& each = verdicts[rank];
     if (each.code == HETCOMM_OK) continue;
     const std::string_view reason(each.reason, strnlen(each.reason, kMaxReason));
-    return {Code::kAborted, fmt::format("rank {} failed with {}: {}", rank,
-                                        hetcomm_status_name(each.code), printable(reason))};
+    return status_or_code(Code::kAborted, [&] {
+      return fmt::format("rank {} failed with {}: {}", rank, hetcomm_status_name(each.code),
+                         printable(reason));
+    });
   }
   for (size_t rank = 1; rank < verdicts.size(); ++rank) {
     const auto hash_at = [&](size_t at) {
       return PlanHash{verdicts[at].hash[0], verdicts[at].hash[1]};
     };
     if (hash_at(rank) == hash_at(0)) continue;
-    return {Code::kMismatch,
-            fmt::format("rank {} has a pipeline plan with the hash {}, and rank 0 one "
-                        "with {}",
-                        rank, to_text(hash_at(rank)), to_text(hash_at(0)))};
+    return status_or_code(Code::kMismatch, [&] {
+      return fmt::format("rank {} has a pipeline plan with the hash {}, and rank 0 one with {}",
+                         rank, to_text(hash_at(rank)), to_text(hash_at(0)));
+    });
   }
   return {};
+}
+
+// Returns room for the verdicts of all ranks. The other ranks wait for this one: without memory it
+// tries again for a while.
+Result<std::vector<Verdict>> make_room(size_t ranks) {
+  constexpr int kTrials = 1000;
+  for (int i = 0; i < kTrials; ++i) {
+    try {
+      return std::vector<Verdict>(ranks);
+    } catch (const std::bad_alloc&) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  }
+  return Code::kOutOfMemory;
 }
 
 }  // namespace
@@ -67,7 +87,9 @@ Agreement agree(hetcomm_communicator_t* communicator, const Status& own, const P
   Status asked = of_call(hetcomm_communicator_rank(communicator, &rank, &size));
   if (!asked.ok()) return {.status = std::move(asked)};
   const Verdict mine = verdict_of(own, hash);
-  std::vector<Verdict> all(static_cast<size_t>(size));
+  Result<std::vector<Verdict>> room = make_room(static_cast<size_t>(size));
+  if (!room.ok()) return {.status = room.status()};
+  std::vector<Verdict>& all = room.value();
   hetcomm_collective_options_t options{};
   options.struct_size = sizeof(options);
   options.timeout_ns = timeout_ns;

@@ -16,6 +16,7 @@ namespace hetcomm::pipeline {
 
 // Without memory for a text the status alone is told.
 inline Status failure_of(hetcomm_status_t status, const char* text) noexcept {
+  if (*text == '\0') return static_cast<Code>(status);
   try {
     return {static_cast<Code>(status), text};
   } catch (const std::bad_alloc&) {
@@ -52,17 +53,31 @@ inline Result<bool> test_and_clear(hetcomm_request_t*& request) {
   HETCOMM_RETURN_IF_ERROR(of_operation(completion));
   return true;
 }
-inline Status wait(hetcomm_request_t* request) {
-  return wait_and_clear(request, HETCOMM_TIMEOUT_INFINITE);
-}
-// Waits until the operation has ended, however it ends. |request| is nullptr afterwards.
-inline void drain(hetcomm_request_t*& request) {
-  // A wait that runs out of memory leaves the operation as it is.
-  while (request != nullptr &&
-         wait_and_clear(request, HETCOMM_TIMEOUT_INFINITE).code() == Code::kOutOfMemory) {
+// Waits until the operation has ended, and so uses its memory no more. |request| is nullptr
+// afterwards.
+inline Status wait(hetcomm_request_t*& request) {
+  while (true) {
+    Status ended = wait_and_clear(request, HETCOMM_TIMEOUT_INFINITE);
+    // A wait that runs out of memory leaves the operation as it is.
+    if (request == nullptr || ended.code() != Code::kOutOfMemory) return ended;
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
+}
+// Waits for an operation, if there is one, however it ends.
+inline void drain(hetcomm_request_t*& request) {
+  if (request != nullptr) static_cast<void>(wait(request));
   request = nullptr;
+}
+
+// Returns a failure with what |make| returns before its text, or as it is if there is no memory.
+template <typename Make>
+Status annotated(const Status& status, Make&& make) noexcept {
+  if (status.ok()) return status;
+  try {
+    return status.annotate(make());
+  } catch (const std::bad_alloc&) {
+    return status;
+  }
 }
 
 // Returns what |body| returns, or a failure for an exception.
@@ -73,7 +88,7 @@ Status status_of(Body&& body) {
   } catch (const std::bad_alloc&) {
     return Code::kOutOfMemory;
   } catch (const std::exception& exception) {
-    return {Code::kInternal, exception.what()};
+    return failure_of(HETCOMM_INTERNAL, exception.what());
   }
 }
 

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstring>
 #include <exception>
+#include <new>
 #include <thread>
 #include <utility>
 
@@ -144,7 +145,7 @@ Status Executor::set_schedule(std::string_view plan, uint64_t timeout_ns, const 
     if (!agreed.status.ok()) place_.generation = (place_.generation | 1) + 1;
   }
   // A rank that has not heard of the others cannot know which plan they have.
-  if (!agreed.all_know) return fail(agreed.status);
+  if (!agreed.all_know) return fail_between_runs(agreed.status);
   HETCOMM_RETURN_IF_ERROR(agreed.status);
   use(std::move(next), std::move(record));
   return {};
@@ -166,7 +167,7 @@ Status Executor::set_gradients(const hetcomm_pipeline_gradient_t* gradients, siz
     const Status opened = status_of([&] { return next->open(place_, HETCOMM_TIMEOUT_DEFAULT); });
     agreed = agree(communicator_.get(), opened, loaded_->hash(), HETCOMM_TIMEOUT_DEFAULT);
   }
-  if (!agreed.all_know) return fail(agreed.status);
+  if (!agreed.all_know) return fail_between_runs(agreed.status);
   HETCOMM_RETURN_IF_ERROR(agreed.status);
   sums_ = std::move(next);
   facts_.buffer_bytes = loaded_->buffer_bytes() + sums_->buffer_bytes();
@@ -218,7 +219,7 @@ Status Executor::run(const hetcomm_pipeline_run_options_t& options) {
   });
   if (read.ok()) return run(wish.value());
   // The other ranks would wait for a run that this one cannot begin.
-  return read.code() == Code::kInvalidArgument ? read : fail(read);
+  return read.code() == Code::kInvalidArgument ? read : fail_between_runs(read);
 }
 
 Status Executor::run(const RunWish& wish) {
@@ -258,7 +259,8 @@ Status Executor::perform(const RunWish& wish) {
   for (Channel& each : loaded_->channels()) {
     const Status begun = each.begin(wish.terms.kind, limits_, terms_.lengths());
     if (!begun.ok()) {
-      return begun.annotate(fmt::format("posting receives from stage {}", each.maker()));
+      return annotated(begun,
+                       [&] { return fmt::format("posting receives from stage {}", each.maker()); });
     }
   }
   while (at_ < program_->steps.size()) {
@@ -282,18 +284,21 @@ Status Executor::perform_steps(size_t first, size_t count) {
   StepRecord records[2];
   for (size_t i = 0; i < count; ++i) {
     const Status ready = wait_for(first + i, records[i]);
-    if (!ready.ok()) return ready.annotate(describe(program_->steps[first + i].action));
+    if (!ready.ok())
+      return annotated(ready, [&] { return describe(program_->steps[first + i].action); });
   }
   for (size_t i = 0; i < count; ++i) {
     for (const uint32_t channel : taken_by(*program_, program_->steps[first + i])) {
       const Status posted = loaded_->channels()[channel].take();
-      if (!posted.ok()) return posted.annotate(describe(program_->steps[first + i].action));
+      if (!posted.ok())
+        return annotated(posted, [&] { return describe(program_->steps[first + i].action); });
     }
   }
   HETCOMM_RETURN_IF_ERROR(call(first, count, records));
   for (size_t i = 0; i < count; ++i) {
     const Status finished = finish(program_->steps[first + i]);
-    if (!finished.ok()) return finished.annotate(describe(program_->steps[first + i].action));
+    if (!finished.ok())
+      return annotated(finished, [&] { return describe(program_->steps[first + i].action); });
   }
   return {};
 }
@@ -346,7 +351,8 @@ Status Executor::wait_for_data(const std::vector<uint32_t>& taken, uint32_t micr
       has_data_ns = clock_ns();
     }
     if (!here.ok()) {
-      return here.annotate(fmt::format("waiting for data of stage {}", own.maker()));
+      return annotated(here,
+                       [&] { return fmt::format("waiting for data of stage {}", own.maker()); });
     }
   }
   return {};
@@ -357,7 +363,8 @@ Status Executor::wait_for_room(const std::vector<uint32_t>& made, uint32_t micro
     Channel& own = loaded_->channels()[channel];
     const Status free = own.acquire(micro_batch);
     if (!free.ok()) {
-      return free.annotate(fmt::format("sending an earlier item to stage {}", own.taker()));
+      return annotated(
+          free, [&] { return fmt::format("sending an earlier item to stage {}", own.taker()); });
     }
   }
   return {};
@@ -376,15 +383,18 @@ Status Executor::call(size_t first, size_t count, const StepRecord* records) {
     for (size_t i = 0; i < count; ++i) keep(records[i], start_ns);
     facts_.callback_ns += clock_ns() - start_ns;
     facts_.callbacks += count;
-    return paired.annotate(fmt::format("{} and {}", describe(program_->steps[first].action),
-                                       describe(program_->steps[first + 1].action)));
+    return annotated(paired, [&] {
+      return fmt::format("{} and {}", describe(program_->steps[first].action),
+                         describe(program_->steps[first + 1].action));
+    });
   }
   for (size_t i = 0; i < count; ++i) {
     const uint64_t start_ns = clock_ns();
     const Status called = call_one(program_->steps[first + i], calls_[i]);
     keep(records[i], start_ns);
     facts_.callback_ns += clock_ns() - start_ns;
-    if (!called.ok()) return called.annotate(describe(program_->steps[first + i].action));
+    if (!called.ok())
+      return annotated(called, [&] { return describe(program_->steps[first + i].action); });
   }
   return {};
 }
@@ -407,13 +417,17 @@ Status Executor::call_one(const ProgramStep& step, const Call& call) {
 // Returns how a callback has ended.
 template <typename Body>
 Status Executor::status_of_callback(Body&& body) const {
+  hetcomm_status_t status = HETCOMM_OK;
   try {
-    return outcome(body());
+    status = body();
   } catch (const std::exception& exception) {
-    return {Code::kInternal, fmt::format("the callback threw an exception: {}", exception.what())};
+    return status_or_code(Code::kInternal, [&] {
+      return fmt::format("the callback threw an exception: {}", exception.what());
+    });
   } catch (...) {
-    return {Code::kInternal, "the callback threw an exception"};
+    return failure_of(HETCOMM_INTERNAL, "the callback threw an exception");
   }
+  return outcome(status);
 }
 
 // Returns what a callback says that has returned |status|.
@@ -423,9 +437,10 @@ Status Executor::outcome(hetcomm_status_t status) const {
   const char* const name = hetcomm_status_name(status);
   // PENDING, and numbers that are no status, say nothing.
   const bool is_known = status < 0 && std::string_view(name) != "UNKNOWN";
-  return {is_known ? static_cast<Code>(status) : Code::kInternal,
-          reason.empty() ? fmt::format("the callback returned {} ({})", name, status)
-                         : printable(reason)};
+  return status_or_code(is_known ? static_cast<Code>(status) : Code::kInternal, [&] {
+    return reason.empty() ? fmt::format("the callback returned {} ({})", name, status)
+                          : printable(reason);
+  });
 }
 
 void Executor::fill(const ProgramStep& step, Call& call) {
@@ -505,7 +520,7 @@ Status Executor::announce_sums(const ProgramStep& step) {
   const uint64_t start_ns = clock_ns();
   const Status called = call_one(reduction, calls_[0]);
   facts_.callback_ns += clock_ns() - start_ns;
-  return called.annotate(describe(reduction.action));
+  return annotated(called, [&] { return describe(reduction.action); });
 }
 
 void Executor::release(const std::vector<uint32_t>& channels, uint32_t micro_batch) {
@@ -524,7 +539,7 @@ Status Executor::wait_for_end() {
   for (Channel& each : loaded_->channels()) {
     const Status sent = each.settle();
     if (!sent.ok()) {
-      return sent.annotate(fmt::format("sending to stage {}", each.taker()));
+      return annotated(sent, [&] { return fmt::format("sending to stage {}", each.taker()); });
     }
   }
   if (sums_ && kind_ == RunKind::kTrain && loaded_->trains()) {
@@ -557,7 +572,7 @@ Status Executor::told_here(const Status& failure) const {
                                           program_->rank, describe_place())};
     }
   }
-  return failure.annotate(fmt::format("rank {}", program_->rank));
+  return annotated(failure, [&] { return fmt::format("rank {}", program_->rank); });
 }
 
 std::string Executor::describe_place() const {
@@ -566,14 +581,19 @@ std::string Executor::describe_place() const {
 }
 
 // Aborts the communicator, and those that were split from it, on all ranks. While there is no memory
-// for that it tries again, for as long as it would wait for an operation.
+// for that it tries again until the time limit of the run, or else as long as it would wait for an
+// operation.
 void Executor::announce(const Status& failure) {
   Status told = status_of([&] {
     return of_call(hetcomm_communicator_abort(communicator_.get(),
                                               text_for_others(program_->rank, failure).c_str()));
   });
   const uint64_t began_ns = clock_ns();
-  while (told.code() == Code::kOutOfMemory && clock_ns() - began_ns < wait_limit_ns_) {
+  const auto may_wait = [&] {
+    const bool has_limit = limits_.deadline_ns != UINT64_MAX;
+    return has_limit ? clock_ns() < limits_.deadline_ns : clock_ns() - began_ns < wait_limit_ns_;
+  };
+  while (told.code() == Code::kOutOfMemory && may_wait()) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
     static_cast<void>(hetcomm_context_progress(place_.context));
     told = of_call(hetcomm_communicator_abort(communicator_.get(), "the pipeline has ended"));
@@ -582,12 +602,18 @@ void Executor::announce(const Status& failure) {
 
 // Ends the pipeline on all ranks, and waits until no operation uses its buffers.
 Status Executor::fail(const Status& failure) {
+  Status told = failure;
   // Without memory for a text the status alone is told.
-  const Status told = status_of([&]() -> Status {
-    if (!is_cancelled_.load(std::memory_order_relaxed)) return told_here(failure);
-    const std::lock_guard<std::mutex> lock(cancel_mutex_);
-    return {Code::kCancelled, cancel_reason_};
-  });
+  try {
+    if (is_cancelled_.load(std::memory_order_relaxed)) {
+      told = Code::kCancelled;
+      const std::lock_guard<std::mutex> lock(cancel_mutex_);
+      told = {Code::kCancelled, cancel_reason_};
+    } else {
+      told = told_here(failure);
+    }
+  } catch (const std::bad_alloc&) {
+  }
   const bool says_none_began = told.code() == Code::kInvalidArgument || told.code() == Code::kBusy;
   announce(failure);
   for (Channel& each : loaded_->channels()) each.drain();
@@ -595,14 +621,16 @@ Status Executor::fail(const Status& failure) {
   drain(meeting_);
   if (sums_) sums_->drain();
   // With these a caller would take it that no run has begun.
-  if (says_none_began) {
-    ended_ = status_of([&]() -> Status {
-      return {Code::kInternal, fmt::format("{} ({})", told.text(), code_name(told.code()))};
-    });
-  } else {
-    ended_ = told;
-  }
+  ended_ = !says_none_began ? told : status_or_code(Code::kInternal, [&] {
+    return fmt::format("{} ({})", told.text(), code_name(told.code()));
+  });
   return ended_;
+}
+
+// As fail(), for a call between two runs: the limits of the last run do not count.
+Status Executor::fail_between_runs(const Status& failure) {
+  limits_ = {};
+  return fail(failure);
 }
 
 Status Executor::cancel(const char* reason) {

@@ -115,6 +115,7 @@ class Executor {
   std::string describe_place() const;
   void announce(const Status& failure);
   Status fail(const Status& failure);
+  Status fail_between_runs(const Status& failure);
 
   Trainer trainer_;
   OwnedCommunicator communicator_;

@@ -357,9 +357,9 @@ Status GradientSums::start_ready(const RunLimits& limits) {
     for (; set.started < set.buckets.size(); ++set.started) {
       Bucket& bucket = buckets_[set.buckets[set.started]];
       if ((bucket.chunks & ~finished_) != 0) break;
-      HETCOMM_RETURN_IF_ERROR(
-          start(set, bucket, limits)
-              .annotate(fmt::format("adding the gradients of item {}", bucket.plan->item)));
+      HETCOMM_RETURN_IF_ERROR(annotated(start(set, bucket, limits), [&] {
+        return fmt::format("adding the gradients of item {}", bucket.plan->item);
+      }));
     }
   }
   return {};
@@ -433,7 +433,8 @@ Status GradientSums::settle(const RunLimits& limits, const std::function<Status(
   const Patience patience{.wait_ns = limits.patience.wait_ns, .ask = check};
   for (Bucket& bucket : buckets_) {
     if (bucket.request == nullptr) continue;
-    HETCOMM_RETURN_IF_ERROR(wait_patiently(patience, bucket.request).annotate(describe(bucket)));
+    HETCOMM_RETURN_IF_ERROR(
+        annotated(wait_patiently(patience, bucket.request), [&] { return describe(bucket); }));
     const std::byte* at = bucket.packed.data();
     for (const SumPiece& piece : bucket.plan->pieces) {
       if (bucket.packed.empty()) break;

@@ -416,9 +416,11 @@ class EventSimulation final : private TransferClient {
       case kForward:
       case kBackward: {
         channel_of(name.pipeline, name.purpose, name.index).arrive(name.micro_batch);
-        const uint32_t sent_by = name.purpose == kForward ? 0 : 1;
-        if (own.has_transfers) advance_stage(name.pipeline, name.index + sent_by);
-        return advance_stage(name.pipeline, name.index + 1 - sent_by);
+        // A sender waits for an arrival only at an action of its own.
+        const bool is_forward = name.purpose == kForward;
+        if (own.has_transfers || !is_forward) advance_stage(name.pipeline, name.index);
+        if (own.has_transfers || is_forward) advance_stage(name.pipeline, name.index + 1);
+        return;
       }
       case kGather:
         --own.gathering[name.index];

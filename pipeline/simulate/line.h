@@ -14,7 +14,7 @@ class Line {
   void push_back(const Entry& entry) { entries_.push_back(entry); }
   void pop_front() {
     ++first_;
-    // Each entry is moved once at most for each one that has left.
+    // No more entries are moved than have left.
     if (2 * first_ < entries_.size()) return;
     entries_.erase(entries_.begin(), entries_.begin() + static_cast<std::ptrdiff_t>(first_));
     first_ = 0;

@@ -32,10 +32,15 @@ const char* code_text(Code code) {
 
 Status Status::annotate(std::string_view what) const {
   if (ok()) return *this;
-  std::string text(what);
-  text += ": ";
-  text += this->text();
-  return Status(code_, std::move(text));
+  // Without memory for the longer text the failure stays as it is.
+  try {
+    std::string text(what);
+    text += ": ";
+    text += this->text();
+    return Status(code_, std::move(text));
+  } catch (const std::bad_alloc&) {
+    return *this;
+  }
 }
 
 Status status_from_errno(int error, std::string_view what) {

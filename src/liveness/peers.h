@@ -70,7 +70,8 @@ class Peers {
   const Peer* find(int rank) const;
   Peer& of(const Connection& connection) { return peers_.at(connection.rank); }
   size_t size() const { return peers_.size(); }
-  // Returns the peer of the lowest rank above |rank|, or nullptr. So a loop may meet and forget peers.
+  // Returns the peer of the lowest rank above |rank|, or nullptr. A loop that keeps the rank may
+  // meet and forget peers.
   Peer* after(int rank);
   const std::set<int>& suspected() const { return suspected_; }
   // Moves peers to rest. Otherwise each tick would look at every rank that was ever met.

@@ -43,12 +43,12 @@ size_t distance_below(size_t bound, std::string_view a, std::string_view b) {
 
 std::string nearest(std::string_view word, const std::vector<std::string>& known) {
   std::string best;
-  size_t least = std::max<size_t>(2, word.size() / 3) + 1;
+  size_t least = std::max<size_t>(2, word.size() / 3);
   for (const std::string& candidate : known) {
-    const size_t distance = distance_below(least, word, candidate);
+    const size_t distance = distance_below(least + 1, word, candidate);
     // A candidate that shares no letter with |word| is not meant.
     if (distance > least || distance >= std::max(word.size(), candidate.size())) continue;
-    if (distance == least && !same_but_for_joints(word, candidate)) continue;
+    if (!best.empty() && distance == least && !same_but_for_joints(word, candidate)) continue;
     least = distance;
     best = candidate;
   }

@@ -289,6 +289,8 @@ def main():
         sys.exit(f"run.py: {error}")
     number, parts = arguments.part
     mutants = mutants[len(mutants) * (number - 1) // parts:len(mutants) * number // parts]
+    if not mutants:
+        sys.exit(f"run.py: part {number} of {parts} has no mutant")
     if arguments.list:
         for mutant in mutants:
             print(f"{mutant.name}: {mutant.promise}")

@@ -77,4 +77,19 @@ inline std::vector<StageWish> on_ranks(const std::vector<uint32_t>& rank_of) {
   return stages;
 }
 
+// Returns |plan| with sequences of different |lengths|, which rise, in all activations.
+inline pipeline::PipelinePlan with_lengths(pipeline::PipelinePlan plan,
+                                           const std::vector<uint64_t>& lengths) {
+  for (pipeline::PlanPipeline& each : plan.pipelines) {
+    each.lengths = lengths;
+    for (pipeline::PlanBoundary& boundary : each.boundaries) {
+      for (pipeline::PlanTensor& tensor : boundary.tensors) {
+        tensor.varies = 1;
+        tensor.shape[1] = lengths.back();
+      }
+    }
+  }
+  return plan;
+}
+
 }  // namespace hetcomm::test

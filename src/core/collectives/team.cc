@@ -161,16 +161,19 @@ bool Team::advance_arena() {
     dispute(found.peer, remembered_[found.sequence % kRemembered]);
     return true;
   }
-  std::string text;
-  if (found.sequence != in_arena_->sequence()) {
-    text = fmt::format("ranks {} and {} differ in the order: {} is operation #{}, and {} is #{}",
-                       shown_rank(index_), shown_rank(found.peer), describe(own),
-                       in_arena_->sequence(), describe(found.call), found.sequence);
-  } else {
-    text = disagreement(found.peer, found.call, found.sequence, own);
-  }
-  owner_.fail(Code::kMismatch, text);
+  // The arena tells of it once.
+  owner_.fail(Code::kMismatch, text_or_none([&]() HETCOMM_UNDER_BATON {
+                return found.sequence == in_arena_->sequence()
+                           ? disagreement(found.peer, found.call, found.sequence, own)
+                           : difference_in_order(found.peer, found.call, found.sequence);
+              }));
   return true;
+}
+
+std::string Team::difference_in_order(uint32_t peer, const Call& theirs, uint64_t sequence) const {
+  return fmt::format("ranks {} and {} differ in the order: {} is operation #{}, and {} is #{}",
+                     shown_rank(index_), shown_rank(peer), describe(in_arena_->call()),
+                     in_arena_->sequence(), describe(theirs), sequence);
 }
 
 // Fails if a rank whose ticket is missing is lost. Data that a lost rank has published is still
@@ -180,8 +183,9 @@ void Team::look_for_lost() {
   for (const uint32_t index : arena_->missing()) {
     const Status& status = job.peer_status(ranks_[index]);
     if (status.ok()) continue;
-    owner_.fail(Code::kPeerLost,
-                fmt::format("rank {} is missing: {}", shown_rank(index), status.text()));
+    owner_.fail(Code::kPeerLost, text_or_none([&]() HETCOMM_UNDER_BATON {
+                  return fmt::format("rank {} is missing: {}", shown_rank(index), status.text());
+                }));
     return;
   }
 }
@@ -424,7 +428,8 @@ void Team::dispute(uint32_t peer, const Remembered& own) {
 // because it has left or is computing, this rank reports what it knows.
 void Team::end_disputes(uint64_t now_ns) {
   if (disputes_.empty() || now_ns < disputes_.front().since_ns + kReasonNs) return;
-  const std::string text = text_of(disputes_.front());
+  const std::string text =
+      text_or_none([&]() HETCOMM_UNDER_BATON { return text_of(disputes_.front()); });
   disputes_.clear();
   owner_.fail(Code::kMismatch, text);
 }
@@ -492,8 +497,10 @@ void Team::peer_refuses(uint32_t peer, const CallNote& note) {
   }
   const Remembered& own = remembered_[note.sequence % kRemembered];
   if (own.sequence != note.sequence || note.refusals <= own.refusals) return;
-  owner_.fail(Code::kMismatch, fmt::format("rank {} does not take part in operation #{}: {}",
-                                           shown_rank(peer), note.sequence, note.why));
+  owner_.fail(Code::kMismatch, text_or_none([&]() HETCOMM_UNDER_BATON {
+                return fmt::format("rank {} does not take part in operation #{}: {}",
+                                   shown_rank(peer), note.sequence, note.why);
+              }));
 }
 
 // Compares a peer's call with this rank's. If the calls match, earlier ones differ, and the ranks
@@ -501,7 +508,9 @@ void Team::peer_refuses(uint32_t peer, const CallNote& note) {
 void Team::compare(uint32_t peer, const CallNote& theirs, const Remembered& own) {
   if (theirs.history == own.history) return;
   if (theirs.call.hash() != own.call.hash()) {
-    owner_.fail(Code::kMismatch, disagreement(peer, theirs.call, own.sequence, own.call));
+    owner_.fail(Code::kMismatch, text_or_none([&]() HETCOMM_UNDER_BATON {
+                  return disagreement(peer, theirs.call, own.sequence, own.call);
+                }));
     return;
   }
   const uint64_t before = own.sequence - 1;
@@ -509,7 +518,9 @@ void Team::compare(uint32_t peer, const CallNote& theirs, const Remembered& own)
   if (before != 0 && earlier.sequence == before) {
     tell_own(peer, earlier);
   } else {
-    owner_.fail(Code::kMismatch, earlier_difference(peer, own.sequence));
+    owner_.fail(Code::kMismatch, text_or_none([&]() HETCOMM_UNDER_BATON {
+                  return earlier_difference(peer, own.sequence);
+                }));
   }
 }
 

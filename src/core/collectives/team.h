@@ -151,6 +151,8 @@ class Team final : public JobTask {
   void peer_refuses(uint32_t peer, const CallNote& note) HETCOMM_UNDER_BATON;
   std::string disagreement(uint32_t peer, const Call& theirs, uint64_t sequence,
                            const Call& own) const HETCOMM_UNDER_BATON;
+  std::string difference_in_order(uint32_t peer, const Call& theirs,
+                                  uint64_t sequence) const HETCOMM_UNDER_BATON;
   std::string earlier_difference(uint32_t peer, uint64_t sequence) const HETCOMM_UNDER_BATON;
   void sweep_over() HETCOMM_UNDER_BATON;
 

@@ -144,9 +144,8 @@ Status run_collective(Communicator& communicator, const Arguments& arguments) {
   engine.wait(kForever, [operation] { return operation->state() == OperationState::kComplete; });
   Status status;
   if (operation->outcome.code != Code::kOk) {
-    status = Status(operation->outcome.code, operation->outcome.text
-                                                 ? *operation->outcome.text
-                                                 : std::string(code_text(operation->outcome.code)));
+    status = status_or_code(operation->outcome.code,
+                            [&] { return std::string(operation->outcome.why()); });
   }
   engine.pool().recycle(operation);
   return status;

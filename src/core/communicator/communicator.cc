@@ -216,7 +216,7 @@ std::string Communicator::explain(int32_t rank) {
   return job_->paths().explain(peer) + job_->peers().explain_link(job_->rank(), peer);
 }
 
-void Communicator::abort(const std::string& reason) {
+void Communicator::abort(std::string_view reason) {
   const Engine::Baton baton(engine_);
   if (channel().closed) return;  // needs no memory
   job_->members().abort(

@@ -57,7 +57,7 @@ class Communicator final : public JobMember {
   // Makes a communicator from some ranks of this one. The new communicator takes ownership of
   // |channel|. May throw std::bad_alloc.
   std::unique_ptr<Communicator> make_child(Channel& channel, std::vector<MemberChannel> members);
-  void abort(const std::string& reason);
+  void abort(std::string_view reason);
   // Returns why the communicator was aborted; OK if it was not.
   Status status();
   Status peer_status(int32_t rank);

@@ -595,6 +595,16 @@ uint64_t Job::next_timer_ns() const {
 }
 
 bool Job::prepare_sleep(Sleep sleep) {
+  try {
+    return is_quiet(sleep);
+  } catch (const std::bad_alloc&) {
+    out_of_memory();
+    return false;
+  }
+}
+
+// Arms what wakes a sleeper. Returns whether there is nothing to do.
+bool Job::is_quiet(Sleep sleep) {
   bool quiet = tasks_.prepare_sleep(sleep);
   quiet =
       quiet && !has_work() && services_.data.staging.prepare_sleep() && departures_.prepare_sleep();

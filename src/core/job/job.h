@@ -175,6 +175,7 @@ class Job final : public EngineDriven, private DeviceUser {
     services_.data.staging.describe_oldest_copy(index, now_ns, started_ns, text);
   }
   int make_progress() HETCOMM_UNDER_BATON;
+  bool is_quiet(Sleep sleep) HETCOMM_UNDER_BATON;
   void run_timers(uint64_t now_ns) HETCOMM_UNDER_BATON;
   bool has_work() const HETCOMM_UNDER_BATON {
     return (!tasks_.empty() && tasks_.ready()) || departures_.ready() ||

@@ -134,7 +134,7 @@ void JobMembers::close_aborted_children(const Status& why, bool publish, uint64_
 }
 
 void JobMembers::on_abort(int origin, uint32_t channel, const std::string& reason) {
-  const Status why(Code::kAborted, reason);
+  const Status why = status_or_code(Code::kAborted, [&] { return reason; });
   if (JobMember* own = find(origin, channel); own != nullptr) {
     abort(*own, why, false);
   } else {

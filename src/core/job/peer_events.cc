@@ -186,7 +186,7 @@ void PeerEvents::on_refused(int rank, const std::string& why) {
     return;
   }
   if (Pair* found = pairs_.find(rank); found != nullptr && found->association().rail() == nullptr) {
-    found->refused_by_peer(Status(Code::kUnreachable, why));
+    found->refused_by_peer(status_or_code(Code::kUnreachable, [&] { return why; }));
   }
 }
 

@@ -49,7 +49,13 @@ int Passes::run_slow() {
 void Passes::sweep() {
   last_sweep_ns_ = now_ns_;
   next_sweep_ns_ = kForever;  // operations that the sweep starts may lower it
-  next_sweep_ns_ = std::min(next_sweep_ns_, sweeper_.sweep(now_ns_));
+  uint64_t next_ns = now_ns_ + kSweepIntervalNs;
+  try {
+    next_ns = sweeper_.sweep(now_ns_);
+  } catch (const std::bad_alloc&) {
+    // The next sweep looks at what this one has left out.
+  }
+  next_sweep_ns_ = std::min(next_sweep_ns_, next_ns);
 }
 
 void Passes::timer_changed(uint64_t at_ns) {

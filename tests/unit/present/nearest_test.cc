@@ -13,6 +13,8 @@ TEST(Nearest, FindsTheWordWithTheFewestChanges) {
   EXPECT_EQ(nearest("explian", {"topology", "explain", "reshard"}), "explain");
   EXPECT_EQ(nearest("--pere", {"--device", "--peer"}), "--peer");
   EXPECT_EQ(nearest("h1f1b", {"1f1b", "h-1f1b", "hh1f1b"}), "h-1f1b");
+  EXPECT_EQ(nearest("abc", {"abd", "a-b-c"}), "abd");
+  EXPECT_EQ(nearest("abcdef", {"a-b-c-d-e-f"}), "");
   EXPECT_EQ(nearest("--transport", {"--transports", "--variables"}), "--transports");
 }
 

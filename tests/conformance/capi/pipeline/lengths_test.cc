@@ -20,25 +20,12 @@ using hetcomm::test::activations;
 using hetcomm::test::on_ranks;
 using hetcomm::test::plan_of;
 using hetcomm::test::StageWish;
+using hetcomm::test::with_lengths;
 using pipeline::PipelinePlan;
 
 class PipelineLengths : public CapiTest {};
 INSTANTIATE_TEST_SUITE_P(All, PipelineLengths, ::testing::ValuesIn(pipeline_cases()),
                          capi_case_name);
-
-// The sequences of all activations have different lengths.
-PipelinePlan with_lengths(PipelinePlan plan, std::vector<uint64_t> lengths) {
-  for (pipeline::PlanPipeline& each : plan.pipelines) {
-    each.lengths = lengths;
-    for (pipeline::PlanBoundary& boundary : each.boundaries) {
-      for (pipeline::PlanTensor& tensor : boundary.tensors) {
-        tensor.varies = 1;
-        tensor.shape[1] = lengths.back();
-      }
-    }
-  }
-  return plan;
-}
 
 hetcomm_pipeline_run_options_t options_with(const std::vector<uint64_t>& lengths, uint64_t step) {
   hetcomm_pipeline_run_options_t options = options_of(step);

@@ -1,11 +1,13 @@
-// Pipelines of which one rank has no memory left:
+// Pipelines of which one rank has no memory left in the thread that calls:
 //
-//   * whichever allocation of a run fails, the run ends on all ranks well before its time limit,
-//     well or badly on all; so does one in which the next ones after a step fail, few or many;
-//     and if none succeeds any more, it ends at its time limit
-//   * whichever allocation of a creation or of a change of schedule fails, the call ends on all
-//     ranks, and either all have what they asked for or none
+//   * if an allocation of a run fails, the run ends on all ranks well before its time limit
+//   * so does one in which the next ones after a step fail, few or many, and its rank tells the
+//     status of the step; if none succeeds any more, it ends at its time limit
+//   * if an allocation of a creation or of a change of schedule fails, the call ends on all ranks,
+//     and either all have what they asked for or none
 //   * the pipeline can be destroyed
+//
+// The first allocations are tried one by one, those after them at growing distances.
 #include <algorithm>
 #include <chrono>
 #include <functional>
@@ -30,17 +32,21 @@ using hetcomm::test::fail_allocation_after;
 using hetcomm::test::fail_next_allocations;
 using hetcomm::test::on_ranks;
 using hetcomm::test::plan_of;
+using hetcomm::test::with_lengths;
 using pipeline::PipelinePlan;
 
 constexpr int kPoorRank = 1;
-constexpr uint64_t kLimitNs = 6 * kSec;
+constexpr uint64_t kLimitNs = 20 * kSec;
+constexpr uint64_t kShortLimitNs = 5 * kSec;
 
 class PipelineMemory : public CapiTest {};
 
 std::vector<CapiCase> cases_in_threads() {
   std::vector<CapiCase> few;
   for (CapiCase& each : pipeline_cases()) {
-    if (!each.processes && each.transports == "shm") few.push_back(std::move(each));
+    if (each.processes || each.transports != "shm") continue;
+    each.settings += "TIMEOUT=60s;STALL_TIME=100ms;";  // reports of stalls need memory too
+    few.push_back(std::move(each));
   }
   return few;
 }
@@ -54,6 +60,16 @@ const PipelinePlan& three_stages() {
 const PipelinePlan& three_stages_otherwise() {
   static const PipelinePlan plan = plan_of(on_ranks({0, 1, 2}), "gpipe", 6);
   return plan;
+}
+
+// The runs of a plan with lengths have options that need memory.
+const PipelinePlan& three_stages_with_lengths() {
+  static const PipelinePlan plan = with_lengths(three_stages(), {4, 8});
+  return plan;
+}
+const std::vector<uint64_t>& own_lengths() {
+  static const std::vector<uint64_t> lengths = {8, 4, 8, 8, 4, 4};
+  return lengths;
 }
 
 // How a call ended on each rank.
@@ -102,25 +118,22 @@ class Poverty {
   Ends ends_;
 };
 
-// A model that needs memory in no step.
-Model make_model(Member& me) {
-  Model model(three_stages(), static_cast<uint32_t>(me.rank()));
-  model.done.reserve(1000);
-  return model;
-}
-
 using Step = std::function<hetcomm_status_t(const hetcomm_pipeline_action_t&)>;
 
 // A run after another one. The poor rank calls |step| in each step.
-Ends run_in_poverty(const CapiCase& test_case, int64_t allocation, const Step& step = nullptr) {
+Ends run_in_poverty(const CapiCase& test_case, int64_t allocation, const Step& step = nullptr,
+                    uint64_t limit_ns = kLimitNs) {
   Poverty poverty(allocation);
   run_job(test_case, 3, [&](Member& me) {
-    Trained trained(me, three_stages());
-    trained.model.done.reserve(1000);
-    ASSERT_EQ(trained.run(0).status, HETCOMM_OK);
+    Trained trained(me, three_stages_with_lengths());
+    trained.model.lengths = own_lengths();
+    hetcomm_pipeline_run_options_t options = options_of(0, limit_ns);
+    options.lengths = own_lengths().data();
+    options.length_count = own_lengths().size();
+    ASSERT_EQ(trained.run(options).status, HETCOMM_OK);
     EXPECT_TRUE(me.meet());  // a rank whose run has ended could still end those of others
     if (me.rank() == kPoorRank) trained.model.before = step;
-    const hetcomm_pipeline_run_options_t options = options_of(1, kLimitNs);
+    options.step = 1;
     poverty.call(me, [&] {
       Ran ran;
       trained.model.done.clear();
@@ -148,7 +161,9 @@ TEST_P(PipelineMemory, RunEndsOnAllRanksWhicheverAllocationFails) {
   int failures = 0;
   for (int64_t allocation = 0;; allocation += 1 + allocation / 8) {
     const Ends ends = run_in_poverty(GetParam(), allocation);
-    EXPECT_TRUE(ends.agree()) << "allocation " << allocation << ":\n" << ends.text();
+    // A rank that fails at the very end may find that the others have ended their run.
+    const bool at_the_end = has(ends.ran[kPoorRank].text, "to end the step");
+    EXPECT_TRUE(ends.agree() || at_the_end) << "allocation " << allocation << ":\n" << ends.text();
     EXPECT_LT(ends.seconds, kLimitNs / 1e9 / 2) << "allocation " << allocation << "\n"
                                                 << ends.text();
     failures += ends.ran[kPoorRank].status != HETCOMM_OK;
@@ -163,21 +178,24 @@ TEST_P(PipelineMemory, RunEndsOnAllRanksOnceMemoryIsBack) {
     const Ends ends =
         run_in_poverty(GetParam(), -1, fail_and([&] { fail_next_allocations(count); }));
     for (const Ran& each : ends.ran) EXPECT_NE(each.status, HETCOMM_OK);
+    EXPECT_EQ(ends.ran[kPoorRank].status, HETCOMM_DEVICE_LOST) << ends.text();
     EXPECT_TRUE(ends.has_failed);
     EXPECT_LT(ends.seconds, kLimitNs / 1e9 / 2) << count << " allocations:\n" << ends.text();
   }
 }
 
 TEST_P(PipelineMemory, RunWithoutMemoryEndsAtItsTimeLimit) {
-  const Ends ends = run_in_poverty(GetParam(), -1, fail_and([] { fail_all_allocations(true); }));
+  const Ends ends =
+      run_in_poverty(GetParam(), -1, fail_and([] { fail_all_allocations(true); }), kShortLimitNs);
   for (const Ran& each : ends.ran) EXPECT_NE(each.status, HETCOMM_OK);
-  EXPECT_LT(ends.seconds, 2 * kLimitNs / 1e9) << ends.text();
+  EXPECT_EQ(ends.ran[kPoorRank].status, HETCOMM_DEVICE_LOST) << ends.text();
+  EXPECT_LT(ends.seconds, 5 * kShortLimitNs / 1e9) << ends.text();
 }
 
 Ends create_in_poverty(const CapiCase& test_case, int64_t allocation) {
   Poverty poverty(allocation);
   run_job(test_case, 3, [&](Member& me) {
-    Model model = make_model(me);
+    Model model(three_stages(), static_cast<uint32_t>(me.rank()));
     const std::string json = pipeline::to_json(three_stages());
     hetcomm_pipeline_t* handle = nullptr;
     hetcomm_pipeline_options_t options{};
@@ -208,7 +226,7 @@ TEST_P(PipelineMemory, CreationEndsOnAllRanksWhicheverAllocationFails) {
   for (int64_t allocation = 0;; allocation += 1 + allocation / 4) {
     const Ends ends = create_in_poverty(GetParam(), allocation);
     EXPECT_TRUE(ends.agree()) << "allocation " << allocation << ":\n" << ends.text();
-    EXPECT_LT(ends.seconds, 3 * kLimitNs / 1e9) << "allocation " << allocation;
+    EXPECT_LT(ends.seconds, kLimitNs / 1e9) << "allocation " << allocation;
     failures += ends.ran[kPoorRank].status != HETCOMM_OK;
     if (!ends.has_failed) break;
     ASSERT_LT(allocation, 100'000);
@@ -245,7 +263,7 @@ TEST_P(PipelineMemory, ChangeOfScheduleEndsOnAllRanksWhicheverAllocationFails) {
   int failures = 0;
   for (int64_t allocation = 0;; allocation += 1 + allocation / 4) {
     const Ends ends = change_in_poverty(GetParam(), allocation);
-    EXPECT_LT(ends.seconds, 3 * kLimitNs / 1e9) << "allocation " << allocation;
+    EXPECT_LT(ends.seconds, kLimitNs / 1e9) << "allocation " << allocation;
     failures += ends.ran[kPoorRank].status != HETCOMM_OK;
     if (!ends.has_failed) break;
     ASSERT_LT(allocation, 100'000);
