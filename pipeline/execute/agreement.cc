@@ -1,12 +1,10 @@
 #include "pipeline/execute/agreement.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstddef>
 #include <cstring>
 #include <new>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -72,7 +70,7 @@ Result<std::vector<Verdict>> make_room(size_t ranks) {
     try {
       return std::vector<Verdict>(ranks);
     } catch (const std::bad_alloc&) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      wait_for_memory();
     }
   }
   return Code::kOutOfMemory;

@@ -11,17 +11,14 @@
 #include <hetcomm/hetcomm.h>
 
 #include "src/base/status.h"
+#include "src/base/text.h"
 
 namespace hetcomm::pipeline {
 
 // Without memory for a text the status alone is told.
 inline Status failure_of(hetcomm_status_t status, const char* text) noexcept {
-  if (*text == '\0') return static_cast<Code>(status);
-  try {
-    return {static_cast<Code>(status), text};
-  } catch (const std::bad_alloc&) {
-    return static_cast<Code>(status);
-  }
+  const auto code = static_cast<Code>(status);
+  return *text == '\0' ? Status(code) : status_or_code(code, [&] { return std::string(text); });
 }
 
 // Returns the status of a call of libhetcomm that has just returned |status| in this thread.
@@ -53,6 +50,9 @@ inline Result<bool> test_and_clear(hetcomm_request_t*& request) {
   HETCOMM_RETURN_IF_ERROR(of_operation(completion));
   return true;
 }
+// Passes the time until another attempt to get memory: nothing tells when there is some.
+inline void wait_for_memory() { std::this_thread::sleep_for(std::chrono::milliseconds(1)); }
+
 // Waits until the operation has ended, and so uses its memory no more. |request| is nullptr
 // afterwards.
 inline Status wait(hetcomm_request_t*& request) {
@@ -60,7 +60,7 @@ inline Status wait(hetcomm_request_t*& request) {
     Status ended = wait_and_clear(request, HETCOMM_TIMEOUT_INFINITE);
     // A wait that runs out of memory leaves the operation as it is.
     if (request == nullptr || ended.code() != Code::kOutOfMemory) return ended;
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    wait_for_memory();
   }
 }
 // Waits for an operation, if there is one, however it ends.
@@ -73,11 +73,8 @@ inline void drain(hetcomm_request_t*& request) {
 template <typename Make>
 Status annotated(const Status& status, Make&& make) noexcept {
   if (status.ok()) return status;
-  try {
-    return status.annotate(make());
-  } catch (const std::bad_alloc&) {
-    return status;
-  }
+  const std::string what = text_or_none(make);
+  return what.empty() ? status : status.annotate(what);
 }
 
 // Returns what |body| returns, or a failure for an exception.

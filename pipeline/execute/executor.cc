@@ -1,11 +1,9 @@
 #include "pipeline/execute/executor.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <exception>
 #include <new>
-#include <thread>
 #include <utility>
 
 #include <fmt/format.h>
@@ -284,23 +282,25 @@ Status Executor::perform_steps(size_t first, size_t count) {
   StepRecord records[2];
   for (size_t i = 0; i < count; ++i) {
     const Status ready = wait_for(first + i, records[i]);
-    if (!ready.ok())
-      return annotated(ready, [&] { return describe(program_->steps[first + i].action); });
+    if (!ready.ok()) return at_step(ready, first + i);
   }
   for (size_t i = 0; i < count; ++i) {
     for (const uint32_t channel : taken_by(*program_, program_->steps[first + i])) {
       const Status posted = loaded_->channels()[channel].take();
-      if (!posted.ok())
-        return annotated(posted, [&] { return describe(program_->steps[first + i].action); });
+      if (!posted.ok()) return at_step(posted, first + i);
     }
   }
   HETCOMM_RETURN_IF_ERROR(call(first, count, records));
   for (size_t i = 0; i < count; ++i) {
     const Status finished = finish(program_->steps[first + i]);
-    if (!finished.ok())
-      return annotated(finished, [&] { return describe(program_->steps[first + i].action); });
+    if (!finished.ok()) return at_step(finished, first + i);
   }
   return {};
+}
+
+// Returns |failure| with the step |index| before its text.
+Status Executor::at_step(const Status& failure, size_t index) const {
+  return annotated(failure, [&] { return describe(program_->steps[index].action); });
 }
 
 Status Executor::check_run() {
@@ -393,8 +393,7 @@ Status Executor::call(size_t first, size_t count, const StepRecord* records) {
     const Status called = call_one(program_->steps[first + i], calls_[i]);
     keep(records[i], start_ns);
     facts_.callback_ns += clock_ns() - start_ns;
-    if (!called.ok())
-      return annotated(called, [&] { return describe(program_->steps[first + i].action); });
+    if (!called.ok()) return at_step(called, first + i);
   }
   return {};
 }
@@ -594,7 +593,7 @@ void Executor::announce(const Status& failure) {
     return has_limit ? clock_ns() < limits_.deadline_ns : clock_ns() - began_ns < wait_limit_ns_;
   };
   while (told.code() == Code::kOutOfMemory && may_wait()) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    wait_for_memory();
     static_cast<void>(hetcomm_context_progress(place_.context));
     told = of_call(hetcomm_communicator_abort(communicator_.get(), "the pipeline has ended"));
   }

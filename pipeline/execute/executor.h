@@ -85,6 +85,7 @@ class Executor {
   Status perform(const RunWish& wish);
   // Performs |count| steps from |first| on: one, or a pair.
   Status perform_steps(size_t first, size_t count);
+  Status at_step(const Status& failure, size_t index) const;
   // Fails if the run has ended meanwhile.
   Status check_run();
   Status check_waiting();

@@ -5,8 +5,8 @@ Properties, for a delay of 0.45 and 0.9 of a stage's time for a micro-batch:
   * Virtual-1F1B and Eager-1F1B hide the smaller delay, and H-1F1B both: a micro-batch takes at most 3 % more
     than over the same link without the delay, measured in turns;
   * 1F1B does not: it loses at least 0.9 of what the simulator says it does;
-  * what is measured over the delayed link is within 3 % of the forecast, counted by how much a micro-batch takes
-    beyond its forecast without the delay in the same run: 2 to 4 % (docs/records/pipelines.md).
+  * over the delayed link a micro-batch is within 3 % of its forecast, counted from how much it takes beyond its
+    forecast without the delay in the same run: 2 to 4 % (docs/records/pipelines.md).
 A machine that others keep busy stalls timers: further attempts are allowed.
 
 pipeline_test.py BENCH            what the test checks
@@ -52,7 +52,7 @@ def measure(bench, delayed, plain, rounds, *words):
 
 def faults_of(part, delayed, plain):
     found = []
-    # What timers and the executor take anyway.
+    # Timers and the executor take this much more without a delay, too.
     over = statistics.median(row["measured_us"] / row["forecast_us"] for row in plain.values())
     for name, row in delayed.items():
         ratio = row["measured_us"] / plain[name]["measured_us"]

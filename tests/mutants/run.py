@@ -206,25 +206,30 @@ def fail_unbroken(copies, mutants):
         failure = copy.make(targets)
         if failure:
             raise SystemExit(f"the tree does not build:\n{failure}")
-    waiting = collections.deque({tuple(mutant.commands): mutant for mutant in mutants}.items())
     known = {}
 
-    def try_those_that_wait(copy):
-        while True:
-            try:
-                commands, mutant = waiting.popleft()
-            except IndexError:
-                return
-            known[commands] = copy.passes(mutant)
+    def try_unbroken(copy, entry):
+        commands, mutant = entry
+        known[commands] = copy.passes(mutant)
 
-    in_each(copies, try_those_that_wait)
+    share_out({tuple(mutant.commands): mutant for mutant in mutants}.items(), copies, try_unbroken)
     return {mutant.name: known[tuple(mutant.commands)] for mutant in mutants if known[tuple(mutant.commands)]}
 
 
-def in_each(copies, act):
-    """Calls act(copy) for all copies at once."""
+def share_out(entries, copies, act):
+    """Calls act(copy, entry) for all entries: each copy takes the next one that waits."""
+    waiting = collections.deque(entries)
+
+    def work(copy):
+        while True:
+            try:
+                entry = waiting.popleft()
+            except IndexError:
+                return
+            act(copy, entry)
+
     with concurrent.futures.ThreadPoolExecutor(len(copies)) as threads:
-        for finished in [threads.submit(act, copy) for copy in copies]:
+        for finished in [threads.submit(work, copy) for copy in copies]:
             finished.result()
 
 
@@ -235,24 +240,18 @@ def run(mutants, folder, jobs):
     print(f"{len(mutants)} mutants; their tests must pass on the tree as it is", flush=True)
     bad = fail_unbroken(copies, mutants)
     ends = {"caught": [], "survived": [], "error": []}
-    waiting = collections.deque(enumerate(mutants, 1))
 
-    def try_those_that_wait(copy):
-        while True:
-            try:
-                number, mutant = waiting.popleft()
-            except IndexError:
-                return
-            start = time.monotonic()
-            if mutant.name in bad:
-                end, why = "error", f"its tests fail without it: {bad[mutant.name]}"
-            else:
-                end, why = try_one(copy, mutant)
-            ends[end].append(mutant.name)
-            print(f"[{number}/{len(mutants)}] {end:8} {mutant.name} ({time.monotonic() - start:.0f} s) {why}",
-                  flush=True)
+    def try_and_tell(copy, entry):
+        number, mutant = entry
+        start = time.monotonic()
+        if mutant.name in bad:
+            end, why = "error", f"its tests fail without it: {bad[mutant.name]}"
+        else:
+            end, why = try_one(copy, mutant)
+        ends[end].append(mutant.name)
+        print(f"[{number}/{len(mutants)}] {end:8} {mutant.name} ({time.monotonic() - start:.0f} s) {why}", flush=True)
 
-    in_each(copies, try_those_that_wait)
+    share_out(enumerate(mutants, 1), copies, try_and_tell)
     for end in ("survived", "error"):
         for name in ends[end]:
             print(f"{end}: {name}")
