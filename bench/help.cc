@@ -89,7 +89,8 @@ TESTS
                of --weights (3,1) to the other ranks in turns is kept full, and has
                its part of the way.
   pipeline     how long a pipeline takes for a micro-batch, by schedule, beside
-               what the simulator forecasts from the links measured alone.
+               what the simulator forecasts from the links measured alone, and with
+               each step as long as it was in the run (replayed).
                --schedules names them, --stage-ms is the computation of a rank for
                a micro-batch (20), a third of it forward; --compute timer, burn or
                none. -b is the size of what goes from stage to stage (4K), --window

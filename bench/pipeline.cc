@@ -1,7 +1,6 @@
 #include "bench/pipeline.h"
 
 #include <algorithm>
-#include <hetcomm_plan/schedule.h>
 #include <memory>
 #include <utility>
 
@@ -11,6 +10,7 @@
 #include <hetcomm/pipeline.h>
 
 #include "bench/compute.h"
+#include "bench/pipeline_draft.h"
 #include "src/present/statistics.h"
 
 namespace bench {
@@ -18,8 +18,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// The forward step takes a third of a stage's computation; half of the rest is the weights'.
-constexpr double kThird = 1.0 / 3;
 constexpr int kProbes = 9;
 
 void require_pipeline(hetcomm_status_t status, const char* what) {
@@ -98,11 +96,6 @@ double one_way_us(hetcomm_communicator_t* communicator, int rank, int from, uint
   return hetcomm::present::median(times);
 }
 
-struct LinkTime {
-  double busy_us = 0;
-  double latency_us = 0;
-};
-
 // Measures the links between neighbours, one after the other. All ranks get all times.
 std::vector<LinkTime> measure_links(hetcomm_communicator_t* communicator, int rank, int ranks,
                                     uint64_t bytes) {
@@ -122,148 +115,6 @@ std::vector<LinkTime> measure_links(hetcomm_communicator_t* communicator, int ra
     links.push_back(link);
   }
   return links;
-}
-
-// One schedule with one number of micro-batches: what it needs, and its forecasts.
-struct Draft {
-  std::vector<uint32_t> rank_of;
-  std::vector<uint32_t> in_flight;
-  size_t actions = 0;  // of the rank with the most
-  double total_us = 0;
-};
-
-uint64_t ns_of(double us) { return static_cast<uint64_t>(us * 1e3); }
-
-Json steps_of(double stage_us) {
-  Json stage;
-  stage["forward_ns"] = ns_of(stage_us * kThird);
-  stage["backward_ns"] = ns_of(stage_us * 2 * kThird);
-  return Json::array({stage});
-}
-
-Json boundaries_of(const std::vector<LinkTime>& links) {
-  Json list = Json::array();
-  for (const LinkTime& each : links) {
-    list.push_back({{"busy_ns", ns_of(each.busy_us)}, {"latency_ns", ns_of(each.latency_us)}});
-  }
-  return list;
-}
-
-// The links between the stages of |rank_of|, by those between neighbouring ranks. Between ranks
-// that are no neighbours the slowest one counts.
-std::vector<LinkTime> by_stage(const std::vector<uint32_t>& rank_of,
-                               const std::vector<LinkTime>& links) {
-  std::vector<LinkTime> all;
-  for (size_t stage = 0; stage + 1 < rank_of.size(); ++stage) {
-    const uint32_t one = std::min(rank_of[stage], rank_of[stage + 1]);
-    const uint32_t other = std::max(rank_of[stage], rank_of[stage + 1]);
-    LinkTime slowest;
-    for (uint32_t at = one; at < other; ++at) {
-      if (links[at].busy_us + links[at].latency_us > slowest.busy_us + slowest.latency_us) {
-        slowest = links[at];
-      }
-    }
-    all.push_back(slowest);
-  }
-  return all;
-}
-
-// A schedule, and what the simulator needs to know of the job.
-struct Case {
-  std::string schedule;
-  int ranks = 0;
-  int micro_batches = 0;
-  double stage_us = 0;          // computation of one stage for a micro-batch
-  std::vector<LinkTime> links;  // by stage before; empty: they take no time
-};
-
-// The parameter of Virtual-1F1B: every boundary is slow.
-Json slow_boundaries(int ranks) {
-  Json slow = Json::array();
-  for (int i = 0; i + 1 < ranks; ++i) slow.push_back(i);
-  return slow;
-}
-
-Json ask(const Json& question, const std::string& schedule) {
-  const std::string text = question.dump();
-  size_t size = 0;
-  std::string answer;
-  const auto call = [&] {
-    const hetcomm_status_t status = hetcomm_draft_schedule(text.c_str(), HETCOMM_PLAN_JSON,
-                                                           answer.size(), answer.data(), &size);
-    if (status != HETCOMM_OK) {
-      tools::fail(fmt::format("{}: {}", schedule, hetcomm_plan_last_error()));
-    }
-  };
-  call();
-  answer.resize(size);
-  call();
-  answer.pop_back();
-  return Json::parse(answer);
-}
-
-Draft draft(const Case& of, const std::vector<uint32_t>& in_flight = {}) {
-  Json question;
-  question["format"] = "hetcomm schedule question";
-  question["version"] = 1;
-  question["schedule"] = {
-      {"name", of.schedule}, {"ranks", of.ranks}, {"micro_batches", of.micro_batches}};
-  if (of.schedule == "virtual-1f1b") {
-    question["schedule"]["slow_boundaries"] = slow_boundaries(of.ranks);
-  }
-  question["times"] = {{"stages", steps_of(of.stage_us)}};
-  if (!of.links.empty()) question["times"]["forward"] = boundaries_of(of.links);
-  if (!in_flight.empty()) question["in_flight"] = in_flight;
-  const Json answer = ask(question, of.schedule);
-  Draft draft{
-      .rank_of = answer["schedule"]["rank_of"].get<std::vector<uint32_t>>(),
-      .in_flight = answer["in_flight"].get<std::vector<uint32_t>>(),
-      .total_us = static_cast<double>(answer["forecast"]["total_ns"].get<uint64_t>()) / 1e3};
-  for (const Json& actions : answer["schedule"]["actions"]) {
-    draft.actions = std::max(draft.actions, actions.size());
-  }
-  return draft;
-}
-
-std::string plan_of(const Case& of, const Draft& draft, const std::vector<uint32_t>& in_flight,
-                    uint64_t bytes) {
-  const auto stages = static_cast<uint32_t>(draft.rank_of.size());
-  Json plan;
-  plan["format"] = "hetcomm pipeline plan";
-  plan["version"] = 1;
-  plan["cluster"] = {{"hash", "bench"}};
-  plan["model"] = {{"hash", "bench"}, {"items", stages}};
-  plan["training"] = {{"global_batch", of.micro_batches},
-                      {"sequence", 1},
-                      {"precision", "float32"},
-                      {"optimizer", "none"}};
-  plan["ranks"] = Json::array();
-  for (int i = 0; i < of.ranks; ++i) plan["ranks"].push_back({{"host", "any"}, {"device", 0}});
-  Json pipeline = {{"micro_batches", of.micro_batches}, {"micro_batch_size", 1}};
-  std::vector<uint32_t> chunks(static_cast<size_t>(of.ranks));
-  for (uint32_t stage = 0; stage < stages; ++stage) {
-    pipeline["stages"].push_back({{"items", {stage, stage + 1}},
-                                  {"chunk", chunks[draft.rank_of[stage]]++},
-                                  {"ranks", {draft.rank_of[stage]}}});
-    if (stage == 0) continue;
-    const Json tensor = {
-        {"name", "activations"}, {"type", "uint8"}, {"shape", {bytes}}, {"cut", Json::object()}};
-    pipeline["boundaries"].push_back({{"from", stage - 1},
-                                      {"to", stage},
-                                      {"tensors", {tensor}},
-                                      {"in_flight", in_flight[stage - 1]}});
-  }
-  if (stages == 1) pipeline["boundaries"] = Json::array();
-  pipeline["schedule"]["name"] = of.schedule;
-  Json& parameters = pipeline["schedule"]["parameters"] = Json::object();
-  if (of.schedule == "virtual-1f1b") parameters["slow_boundaries"] = slow_boundaries(of.ranks);
-  if (of.schedule == "h-1f1b") {
-    parameters["stage_ns"] = std::vector<uint64_t>(stages, ns_of(of.stage_us));
-    parameters["boundaries"] = boundaries_of(of.links);
-  }
-  plan["pipelines"] = Json::array({pipeline});
-  plan["gradients"] = {{"weight", "samples"}};
-  return plan.dump();
 }
 
 // A stage that computes nothing and takes its time.
@@ -311,6 +162,20 @@ class Pipeline {
     return tools::largest(communicator_, now_us() - start);
   }
 
+  // Returns the steps of the last run on this rank, as JSON.
+  std::string trace() const {
+    std::string text;
+    size_t size = 0;
+    do {
+      text.resize(size);
+      require_pipeline(hetcomm_pipeline_trace(handle_, HETCOMM_PIPELINE_TRACE_JSON, text.size(),
+                                              text.data(), &size),
+                       "reading the steps of a run");
+    } while (size > text.size());
+    text.resize(size - 1);
+    return text;
+  }
+
  private:
   hetcomm_communicator_t* const communicator_;
   Stage stage_;
@@ -320,6 +185,8 @@ class Pipeline {
 // One schedule with both numbers of micro-batches.
 struct Measured {
   PipelineRow row;
+  std::vector<Case> cases;
+  std::vector<std::vector<uint32_t>> in_flight;
   std::vector<std::unique_ptr<Pipeline>> pipelines;
   size_t more_actions = 0;  // of the longer run
 };
@@ -327,6 +194,7 @@ struct Measured {
 // The schedules of a job share this.
 struct Job {
   hetcomm_communicator_t* communicator = nullptr;
+  int rank = 0;
   int ranks = 0;
   const PipelineOptions& options;
   double rank_us = 0;           // computation of a rank for a micro-batch
@@ -377,6 +245,8 @@ Measured prepare(const Job& job, const std::string& schedule, Compute& compute) 
     actions[i] = known.actions;
     measured.pipelines.push_back(std::make_unique<Pipeline>(
         job.communicator, plan_of(of, known, in_flight, options.item_bytes), chunks, compute));
+    measured.cases.push_back(std::move(of));
+    measured.in_flight.push_back(std::move(in_flight));
   }
   measured.more_actions = actions[1] - actions[0];
   if (options.compute != "none") {
@@ -386,14 +256,49 @@ Measured prepare(const Job& job, const std::string& schedule, Compute& compute) 
   return measured;
 }
 
-void run_round(Measured& measured, const PipelineOptions& options) {
+// Returns the texts of all ranks on all ranks.
+std::vector<std::string> gather(const Job& job, std::string own) {
+  const auto size =
+      static_cast<size_t>(tools::largest(job.communicator, static_cast<double>(own.size())));
+  own.resize(size, ' ');
+  std::string all(size * static_cast<size_t>(job.ranks), ' ');
+  hetcomm_request_t* request = nullptr;
+  tools::require(hetcomm_allgather(job.communicator, hetcomm_buffer_host(own.data(), own.size()),
+                                   hetcomm_buffer_host(all.data(), all.size()), HETCOMM_UINT8,
+                                   nullptr, &request),
+                 "gathering the steps of a run");
+  tools::wait(request);
+  std::vector<std::string> texts;
+  for (size_t at = 0; at < all.size(); at += size) texts.push_back(all.substr(at, size));
+  return texts;
+}
+
+// Simulates the last runs with the steps as long as they were.
+void replay(const Job& job, Measured& measured) {
+  std::array<double, 2> replayed{};
+  for (size_t i = 0; i < 2; ++i) {
+    const std::vector<std::string> traces = gather(job, measured.pipelines[i]->trace());
+    if (job.rank != 0) continue;
+    replayed[i] = replayed_us(measured.cases[i], measured.in_flight[i], traces);
+  }
+  PipelineRow& row = measured.row;
+  row.replayed_runs_us.push_back(replayed);
+  std::vector<double> slopes;
+  for (const auto& [fewer, more] : row.replayed_runs_us) {
+    slopes.push_back(slope(job.options, fewer, more));
+  }
+  row.replayed_us = hetcomm::present::median(slopes);
+}
+
+void run_round(const Job& job, Measured& measured) {
+  const PipelineOptions& options = job.options;
   const double fewer_us = measured.pipelines[0]->run();
   const double more_us = measured.pipelines[1]->run();
   PipelineRow& row = measured.row;
   row.runs_us.push_back({fewer_us, more_us});
   row.times_us.push_back(slope(options, fewer_us, more_us));
   row.measured_us = hetcomm::present::median(row.times_us);
-  if (options.compute != "none") return;
+  if (options.compute != "none") return replay(job, measured);
   row.overhead_us = row.measured_us * (options.micro_batches[1] - options.micro_batches[0]) /
                     static_cast<double>(measured.more_actions);
 }
@@ -406,7 +311,7 @@ std::vector<PipelineRow> measure_all(const Job& job, Compute& compute,
   for (int round = 0; round < options.rounds; ++round) {
     for (Measured& each : all) {
       progress(fmt::format("{}, round {} of {}", each.row.schedule, round + 1, options.rounds));
-      run_round(each, options);
+      run_round(job, each);
     }
   }
   std::vector<PipelineRow> rows;
@@ -429,7 +334,10 @@ std::vector<PipelineRow> measure_pipeline(tools::Launcher launcher, const Work& 
   progress("computation and links alone");
   const bool computes = options.compute != "none";
   Compute compute(options.compute == "burn", computes ? options.stage_ms * 1e3 : 0);
-  Job job{.communicator = communicator, .ranks = session.ranks(), .options = options};
+  Job job{.communicator = communicator,
+          .rank = session.rank(),
+          .ranks = session.ranks(),
+          .options = options};
   if (computes) {
     job.rank_us =
         tools::largest(communicator, compute.measured_us(kThird) + compute.measured_us(2 * kThird));
@@ -445,18 +353,19 @@ std::string pipeline_table(const std::vector<PipelineRow>& rows) {
   std::string text =
       "# Times in us. stage: computation of a rank for a micro-batch; busy, latency: a "
       "boundary's\n"
-      "# data on the link, and until it is there; measured, forecast, undelayed: a micro-batch, "
-      "as\n"
-      "# measured, as simulated, and as simulated over links that take no time\n"
+      "# data on the link, and until it is there; measured, forecast, replayed, undelayed: a\n"
+      "# micro-batch, as measured, as simulated, as simulated with each step as long as it was, "
+      "and\n"
+      "# as simulated over links that take no time\n"
       "schedule           ranks compute      bytes     stage      busy   latency in flight"
-      "  measured  forecast undelayed  overhead\n";
+      "  measured  forecast  replayed undelayed  overhead\n";
   for (const PipelineRow& row : rows) {
     text += fmt::format(
         "{:<18} {:>5} {:<7} {:>10} {:>9.1f} {:>9.1f} {:>9.1f} {:>9} {:>9.1f} {:>9.1f} "
-        "{:>9.1f} {:>9.2f}\n",
+        "{:>9.1f} {:>9.1f} {:>9.2f}\n",
         row.schedule, row.ranks, row.compute, row.item_bytes, row.stage_us, row.busy_us,
-        row.latency_us, row.in_flight, row.measured_us, row.forecast_us, row.undelayed_us,
-        row.overhead_us);
+        row.latency_us, row.in_flight, row.measured_us, row.forecast_us, row.replayed_us,
+        row.undelayed_us, row.overhead_us);
   }
   return text;
 }
@@ -477,10 +386,12 @@ std::string pipeline_json(const std::vector<PipelineRow>& rows) {
     json["in_flight"] = row.in_flight;
     json["measured_us"] = row.measured_us;
     json["forecast_us"] = row.forecast_us;
+    json["replayed_us"] = row.replayed_us;
     json["undelayed_us"] = row.undelayed_us;
     json["overhead_us"] = row.overhead_us;
     json["times_us"] = row.times_us;
     json["runs_us"] = row.runs_us;
+    json["replayed_runs_us"] = row.replayed_runs_us;
     list.push_back(std::move(json));
   }
   return list.dump(2) + "\n";

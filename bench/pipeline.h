@@ -44,11 +44,13 @@ struct PipelineRow {
   uint32_t in_flight = 0;        // the most of any boundary
   double measured_us = 0;        // a micro-batch, as the median over the rounds
   double forecast_us = 0;        // as simulated
+  double replayed_us = 0;        // as simulated with each step as long as it was; a median too
   double undelayed_us = 0;       // as simulated over links that take no time
   double overhead_us = 0;        // without computation: wall time of an action
   std::vector<double> times_us;  // of a micro-batch, by round
   // By round: a run with fewer micro-batches, and one with more.
   std::vector<std::array<double, 2>> runs_us;
+  std::vector<std::array<double, 2>> replayed_runs_us;  // likewise; none without computation
 };
 
 // Runs one rank of a job that |launcher| started. Returns rows on rank 0 and none on the others.

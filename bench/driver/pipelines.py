@@ -17,7 +17,7 @@ from hosts import TwoHosts, lack_of, run_ranks
 
 # A run begins with the start of its processes, and of torch in them.
 START_S = 120
-MEASURED = ("measured_us", "forecast_us", "undelayed_us", "overhead_us", "stage_us", "busy_us", "latency_us")
+MEASURED = ("measured_us", "forecast_us", "replayed_us", "undelayed_us", "overhead_us", "stage_us", "busy_us", "latency_us")
 BACKENDS = ("gloo", "hetcomm")
 
 
@@ -91,7 +91,7 @@ def joined(rounds):
         row = dict(same[-1])
         for key in MEASURED:
             row[key] = statistics.median(each[key] for each in same)
-        for key in ("times_us", "runs_us"):
+        for key in ("times_us", "runs_us", "replayed_runs_us"):
             row[key] = [one for each in same for one in each[key]]
         rows.append(row)
     return rows
@@ -133,10 +133,16 @@ def measure_all(question):
         return rows
 
 
+def with_ratio(row, name):
+    """Returns a simulated time, and what was measured as a multiple of it."""
+    ratio = f"({row['measured_us'] / row[name]:.3f})" if row[name] else ""
+    return f"{row[name] / 1e3:8.2f} {ratio:<7}"
+
+
 def table_of(rows):
     """Returns the rows as text: times in milliseconds."""
-    text = ("# Times of a micro-batch in ms: as measured, as simulated (and what was measured as a multiple of that), and\n"
-            "# as simulated over links that take no time;\n"
+    text = ("# Times of a micro-batch in ms: as measured; as simulated, and replayed, which is simulated with each step as\n"
+            "# long as it was (and what was measured as multiples of these); as simulated over links that take no time;\n"
             "# of the slowest boundary, the time on the link and the time until arrival\n")
     has_links = "delay_ms" in rows[0]
     named = [name for name in ("hetcomm.pipeline", *(f"torch over {each}" for each in BACKENDS))
@@ -145,15 +151,15 @@ def table_of(rows):
         text += ("# Then torch modules: by hetcomm.pipeline, and by torch's own pipelining, with how many times as "
                  "long as\n# hetcomm.pipeline it takes in the same round\n")
     text += ("delay   rate " if has_links else "") + (
-        "schedule          ranks   stage    busy latency in flight measured forecast       undelayed")
+        "schedule          ranks   stage    busy latency in flight measured forecast         replayed         undelayed")
     text += "".join(f"{name:>28}" if name != "hetcomm.pipeline" else f"{name:>18}" for name in named) + "\n"
     for row in rows:
         if has_links:
             text += f"{row['delay_ms']:5g} {row['rate_mbit'] or '-':>6} "
-        ratio = f"({row['measured_us'] / row['forecast_us']:.3f})" if row["forecast_us"] else ""
+        forecast, replayed = (with_ratio(row, name) for name in ("forecast_us", "replayed_us"))
         text += (f"{row['schedule']:<18}{row['ranks']:5} {row['stage_us'] / 1e3:7.2f} {row['busy_us'] / 1e3:7.2f} "
                  f"{row['latency_us'] / 1e3:7.2f} {row['in_flight']:9} {row['measured_us'] / 1e3:8.2f} "
-                 f"{row['forecast_us'] / 1e3:8.2f} {ratio} {row['undelayed_us'] / 1e3:8.2f}")
+                 f"{forecast} {replayed} {row['undelayed_us'] / 1e3:9.2f}")
         for name in named:
             us = row.get("torch_us", {}).get(name)
             if name == "hetcomm.pipeline":

@@ -237,13 +237,17 @@ Result<std::vector<TracedStep>> match(const RankTrace& trace, const std::vector<
   return steps;
 }
 
+// Returns whether one callback performed the pair that begins with action |at|.
+bool is_joint(const std::vector<Action>& actions, const std::vector<TracedStep>& steps, size_t at) {
+  return actions[at].overlaps_next && steps[at].span == steps[at + 1].span;
+}
+
 // Takes the times of one rank's steps.
 void sample(const std::vector<Action>& actions, const std::vector<TracedStep>& steps,
             Samples& samples) {
   for (size_t i = 0; i < actions.size(); ++i) {
     if (!is_computed(actions[i])) continue;
-    const bool is_pair = actions[i].overlaps_next && steps[i].span == steps[i + 1].span;
-    if (is_pair) {
+    if (is_joint(actions, steps, i)) {
       samples.add({actions[i], actions[i + 1], length(steps[i].span)});
       ++i;
     } else {
@@ -251,6 +255,21 @@ void sample(const std::vector<Action>& actions, const std::vector<TracedStep>& s
     }
   }
   samples.share_pairs();
+}
+
+// Makes |lengths| of a group's steps at least as long as one of its ranks took.
+void lengthen(const std::vector<Action>& actions, const std::vector<TracedStep>& steps,
+              std::vector<uint64_t>& lengths) {
+  lengths.resize(actions.size());
+  for (size_t i = 0; i < actions.size(); ++i) {
+    uint64_t taken_ns = length(steps[i].span);
+    const size_t first = i;
+    if (actions[i].overlaps_next) {
+      ++i;
+      if (!is_joint(actions, steps, first)) taken_ns += length(steps[i].span);
+    }
+    lengths[first] = std::max(lengths[first], taken_ns);
+  }
 }
 
 }  // namespace
@@ -307,6 +326,7 @@ Result<MeasuredRun> measure(const Schedule& schedule, const std::vector<RankTrac
   run.stages.resize(schedule.stages());
   run.is_split.resize(schedule.stages());
   run.spans.resize(schedule.ranks());
+  run.lengths.resize(schedule.ranks());
   Passages passages(schedule);
   for (const RankTrace& trace : traces) {
     const std::vector<Action>& actions = schedule.actions[trace.group];
@@ -319,6 +339,7 @@ Result<MeasuredRun> measure(const Schedule& schedule, const std::vector<RankTrac
         if (is_computed(actions[i])) passages.add(steps.value()[i]);
       }
     }
+    lengthen(actions, steps.value(), run.lengths[trace.group]);
     Samples samples(schedule.stages());
     sample(actions, steps.value(), samples);
     if (const auto overlap = samples.overlap_ppm(); overlap) {

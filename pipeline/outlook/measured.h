@@ -51,6 +51,8 @@ struct MeasuredRun {
   // By the stage before the boundary: from the end of a step until its data has arrived. None if
   // no step waited for it in one of the directions: then the schedule hides it.
   std::vector<std::optional<uint64_t>> transfer_ns;
+  // By rank and action; of several ranks of a stage the longest. 0 for steps that are no computation.
+  StepLengths lengths;
   // By rank and action, on one clock, for the first trace of each rank. Steps that are no
   // computation have none.
   std::vector<std::vector<Span>> spans;

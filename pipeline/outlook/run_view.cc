@@ -266,6 +266,12 @@ Status check_stage_limits(const ScheduleQuestion& question) {
                              question.schedule.stages()));
 }
 
+// Returns how much longer the run was than |of_ns|, in words.
+std::string longer(const RunView& view, uint64_t of_ns) {
+  if (of_ns == 0) return {};
+  return fmt::format(" ({:+.1f} %)", 100.0 * (ratio_of(view.run.total_ns, of_ns) - 1));
+}
+
 std::string stages_text(const MeasuredRun& run) {
   std::string text = fmt::format("{:>6} {:>14} {:>14} {:>14} {:>14}\n", "stage", "forward[ms]",
                                  "backward[ms]", "of that W[ms]", "to next[ms]");
@@ -301,6 +307,10 @@ Result<RunView> look_at_run(ScheduleQuestion question) {
   Result<Outlook> outlook = look_at(std::move(question));
   if (!outlook.ok()) return outlook.status();
   view.outlook = std::move(outlook).value();
+  Result<Forecast> replayed = simulate(view.outlook.schedule, view.outlook.times,
+                                       {.in_flight = check.in_flight, .lengths = view.run.lengths});
+  if (!replayed.ok()) return replayed.status().annotate("traces");
+  view.replayed_ns = replayed->total_ns;
   view.may_split = may_split;
   if (check.limits.empty()) {
     const std::vector<int64_t>& peaks = view.outlook.peaks;
@@ -318,11 +328,10 @@ Result<RunView> look_at_run(ScheduleQuestion question) {
 std::string to_text(const RunView& view) {
   const uint64_t forecast_ns = view.outlook.forecast.total_ns;
   std::string text = fmt::format(
-      "the run took {} ms; by the times of its steps it would take {} ms{}\n",
-      ms(view.run.total_ns), ms(forecast_ns),
-      forecast_ns == 0
-          ? std::string()
-          : fmt::format(" ({:+.1f} %)", 100.0 * (ratio_of(view.run.total_ns, forecast_ns) - 1)));
+      "the run took {} ms; by the median times of its steps it would take {} ms{}, and with each "
+      "step as long as it was {} ms{}\n",
+      ms(view.run.total_ns), ms(forecast_ns), longer(view, forecast_ns), ms(view.replayed_ns),
+      longer(view, view.replayed_ns));
   text += stages_text(view.run) + "\n" + to_text(view.outlook) + "\n";
   for (const MovedTime& each : view.moved) {
     text += fmt::format("{} was {} ms, and is {} ms now\n", each.what, ms(each.from_ns),
@@ -351,6 +360,7 @@ std::string to_json(const RunView& view) {
   OrderedJson json = OrderedJson::parse(to_json(view.outlook));
   OrderedJson& run = json["run"];
   run["total_ns"] = view.run.total_ns;
+  run["replayed_ns"] = view.replayed_ns;
   for (const StageTime& each : view.run.stages) run["stages"].push_back(json_of(each));
   run["transfer_ns"] = OrderedJson::array();
   for (const std::optional<uint64_t>& each : view.run.transfer_ns) {

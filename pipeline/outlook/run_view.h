@@ -33,6 +33,9 @@ struct Candidate {
 struct RunView {
   Outlook outlook;  // of the schedule that ran, with the times of the run
   MeasuredRun run;
+  // What the run would take with each step as long as it was, if nothing came between steps but the
+  // boundaries. The items in flight are those of the question; without them no step waits for room.
+  uint64_t replayed_ns = 0;
   bool had_times = false;        // the question had times
   std::vector<MovedTime> moved;  // by more than a tenth
   int64_t limit = 0;             // what a rank of a candidate may keep

@@ -210,7 +210,7 @@ class PathSimulation {
       }
       const uint64_t start_ns = std::max(own.clock_ns, ready(action));
       if (start_ns == kUnknown) return;
-      const uint64_t length_ns = step_ns(times_.stages, action);
+      const uint64_t length_ns = next_length_ns(rank);
       if (options_.keeps_spans) keep(rank, own, action, {start_ns, start_ns + length_ns});
       own.busy_ns += length_ns;
       own.clock_ns = start_ns + length_ns;
@@ -222,7 +222,7 @@ class PathSimulation {
   bool perform_pair(uint32_t rank, Rank& own, const Action& first, const Action& second) {
     const uint64_t start_ns = std::max({own.clock_ns, ready(first), ready(second)});
     if (start_ns == kUnknown) return false;
-    const uint64_t length_ns = pair_ns(times_.stages, first, second, times_.overlap_ppm);
+    const uint64_t length_ns = next_length_ns(rank);
     if (options_.keeps_spans) {
       keep(rank, own, first, {start_ns, start_ns + length_ns});
       keep(rank, own, second, {start_ns, start_ns + length_ns});
@@ -232,6 +232,15 @@ class PathSimulation {
     finish(first, start_ns, own.clock_ns);
     finish(second, start_ns, own.clock_ns);
     return true;
+  }
+
+  // Returns the time of the step, or the pair, that begins with the next action of |rank|.
+  uint64_t next_length_ns(uint32_t rank) const {
+    const std::vector<Action>& actions = schedule_.actions[rank];
+    const size_t at = ranks_[rank].next;
+    if (!options_.lengths.empty()) return options_.lengths[rank][at];
+    if (!actions[at].overlaps_next) return step_ns(times_.stages, actions[at]);
+    return pair_ns(times_.stages, actions[at], actions[at + 1], times_.overlap_ppm);
   }
 
   // Keeps when |action| runs, and why not before: what it waits for by itself.
@@ -363,8 +372,10 @@ Status check_options(const Schedule& schedule, const SimulateOptions& options) {
                   fmt::format("items in flight are given for {} boundaries of {} stages",
                               given.size(), schedule.stages()));
   }
-  if (std::count(given.begin(), given.end(), 0u) == 0) return {};
-  return Status(Code::kInvalidArgument, "a boundary needs one item in flight at least");
+  if (std::count(given.begin(), given.end(), 0u) != 0) {
+    return Status(Code::kInvalidArgument, "a boundary needs one item in flight at least");
+  }
+  return options.lengths.empty() ? Status() : check_lengths(options.lengths, schedule);
 }
 
 }  // namespace

@@ -20,6 +20,7 @@ struct SimulateOptions {
   // The sender learns that an item was taken after the latency of the other direction.
   // At the higher levels a transfer starts when both its send and its receive have been reached.
   std::vector<uint32_t> in_flight;
+  StepLengths lengths;       // empty: steps take what |times| say of their stages
   bool keeps_spans = false;  // whether the forecast has Forecast::actions
 };
 

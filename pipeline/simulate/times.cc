@@ -1,5 +1,7 @@
 #include "pipeline/simulate/times.h"
 
+#include <fmt/format.h>
+
 #include "pipeline/schedule/faults.h"
 
 namespace hetcomm::pipeline {
@@ -36,6 +38,22 @@ void add_stages(const std::vector<StageTime>& stages, Sum& sum) {
 }
 
 }  // namespace
+
+Status check_lengths(const StepLengths& lengths, const Schedule& schedule) {
+  if (lengths.size() != schedule.ranks()) {
+    return invalid(fmt::format("lengths of the steps of {} ranks for a schedule of {}",
+                               lengths.size(), schedule.ranks()));
+  }
+  Sum sum(0);
+  for (uint32_t rank = 0; rank < schedule.ranks(); ++rank) {
+    if (lengths[rank].size() != schedule.actions[rank].size()) {
+      return invalid(fmt::format("lengths of {} steps of rank {}, which has {}",
+                                 lengths[rank].size(), rank, schedule.actions[rank].size()));
+    }
+    for (const uint64_t each : lengths[rank]) sum.add(each);
+  }
+  return sum.status();
+}
 
 Status check_length(const std::vector<StageTime>& stages, uint64_t micro_batches) {
   Sum sum(micro_batches);

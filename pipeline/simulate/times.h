@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "pipeline/schedule/boundary_time.h"
+#include "pipeline/schedule/schedule.h"
 #include "src/base/status.h"
 
 namespace hetcomm::pipeline {
@@ -28,6 +29,13 @@ struct PipelineTimes {
   uint32_t overlap_ppm = 0;
 };
 
+// How long each action of a schedule takes, by rank and action, where steps of a kind differ. The
+// first action of a pair has the time of both.
+using StepLengths = std::vector<std::vector<uint64_t>>;
+
+// Fails with kInvalidArgument if |lengths| are of another number of ranks or actions than those of
+// |schedule|, or longer than 2^62 ns together.
+Status check_lengths(const StepLengths& lengths, const Schedule& schedule);
 // Fails with kInvalidArgument if all steps and transfers of |micro_batches|, one after the other,
 // take longer than 2^62 ns.
 Status check_length(const std::vector<StageTime>& stages, uint64_t micro_batches);

@@ -17,6 +17,7 @@ import pathlib
 import re
 import shutil
 import signal
+import statistics
 import socket
 import subprocess
 import sys
@@ -374,6 +375,13 @@ class Pipelines(Runs):
                     for micro_batches, run in zip((6, 12), runs):
                         self.assertGreater(run, micro_batches * 0.99 * asked_us)
                     self.assertAlmostEqual(time, (runs[1] - runs[0]) / 6)
+                # No run is simulated as shorter than the steps of one rank.
+                self.assertEqual(len(row["replayed_runs_us"]), 2)
+                for runs in row["replayed_runs_us"]:
+                    for micro_batches, run in zip((6, 12), runs):
+                        self.assertGreater(run, micro_batches * 0.99 * asked_us)
+                slopes = [(runs[1] - runs[0]) / 6 for runs in row["replayed_runs_us"]]
+                self.assertAlmostEqual(row["replayed_us"], statistics.median(slopes))
                 self.assertGreater(row["latency_us"], 0)
                 self.assertGreaterEqual(row["in_flight"], 1)
 
@@ -381,6 +389,7 @@ class Pipelines(Runs):
         rows = self.run_pipeline("--schedules", "1f1b", "--compute", "none", "--ranks", "3")
         self.assertEqual(rows["1f1b"]["ranks"], 3)
         self.assertEqual(rows["1f1b"]["forecast_us"], 0)
+        self.assertEqual((rows["1f1b"]["replayed_us"], rows["1f1b"]["replayed_runs_us"]), (0, []))
 
     def test_items_in_flight_are_as_asked(self):
         rows = self.run_pipeline("--schedules", "1f1b", "--stage-ms", "0.5", "--window", "5", "-b", "64K")
@@ -491,7 +500,7 @@ class Links(Hosts):
         self.assertEqual([(row["delay_ms"], row["rate_mbit"], row["schedule"]) for row in rows],
                          [(delay, rate, name) for rate in (0, 40) for delay in (0, 3) for name in ("1f1b", "h-1f1b")])
         for row in rows:
-            self.assertEqual((row["ranks"], len(row["times_us"])), (4, 2))
+            self.assertEqual((row["ranks"], len(row["times_us"]), len(row["replayed_runs_us"])), (4, 2, 2))
             if row["delay_ms"]:
                 self.assertGreater(row["latency_us"], 3000)
             if row["rate_mbit"]:

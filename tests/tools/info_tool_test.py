@@ -483,6 +483,7 @@ class Schedule(unittest.TestCase):
             words = ("schedule", str(csv), "--traces", self.write_traces(folder, cells, 7_000_000))
             told = json.loads(self.answer(*words, "--format", "json"))
             self.assertEqual(told["run"]["transfer_ns"], [5_000_000])
+            self.assertEqual(told["run"]["replayed_ns"], told["forecast"]["total_ns"])
             self.assertEqual([stage["forward_ns"] for stage in told["run"]["stages"]], [10_000_000] * 2)
             self.assertIn("as run", self.answer(*words, "--format", "svg"))
             self.assertIn("of now", self.answer(*words))

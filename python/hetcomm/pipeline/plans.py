@@ -245,8 +245,9 @@ class Plan:
     ) -> str:
         """Compares a run of ``pipeline`` with its forecast. ``traces`` are those of its ranks, as
         "json", at least one for each stage. Returns a "text", "json" with what its steps and
-        transfers took, what moved by more than 10 % from ``times``, and which schedule would do
-        better ("proposal", for :meth:`with_schedule`), or an "svg" with the run below its forecast.
+        transfers took, what the run would take with each step as long as it was ("replayed_ns"),
+        what moved by more than 10 % from ``times``, and which schedule would do better
+        ("proposal", for :meth:`with_schedule`), or an "svg" with the run below its forecast.
         ``times`` are as for :meth:`Schedule.forecast`. A proposed schedule keeps the live limits of
         the stages and at most ``limit`` activations on a rank (None: as many as the rank that keeps
         most now), and splits backward steps only if the present one does, or with ``may_split``."""

@@ -8,6 +8,7 @@
 #include "pipeline/outlook/run_view.h"
 
 #include <algorithm>
+#include <random>
 #include <string>
 #include <utility>
 #include <vector>
@@ -22,6 +23,7 @@
 #include "pipeline/schedule/named.h"
 #include "pipeline/schedule/text.h"
 #include "pipeline/schedule/warmups.h"
+#include "pipeline/simulate/longest_path.h"
 
 namespace hetcomm::pipeline {
 namespace {
@@ -145,6 +147,21 @@ std::vector<std::string> moved_of(const RunView& view) {
   return names;
 }
 
+// |ran| with steps of lengths that differ, which follow from |seed|.
+Outlook uneven(Outlook ran, uint32_t seed) {
+  std::mt19937 random(seed);
+  StepLengths lengths;
+  for (const std::vector<Action>& actions : ran.schedule.actions) {
+    std::vector<uint64_t>& own = lengths.emplace_back();
+    for (size_t i = 0; i < actions.size(); ++i) own.push_back(500 + random() % 2000);
+  }
+  Result<Forecast> forecast =
+      simulate(ran.schedule, ran.times, {.lengths = lengths, .keeps_spans = true});
+  EXPECT_TRUE(forecast.ok()) << forecast.status().text();
+  if (forecast.ok()) ran.forecast = std::move(forecast).value();
+  return ran;
+}
+
 class Runs : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(Runs, TimesAndMomentsComeBackFromTraces) {
@@ -177,6 +194,20 @@ TEST_P(Runs, TimesAndMomentsComeBackFromTraces) {
   }
 }
 
+// By its own steps' lengths a run takes as long as it took; by their medians it does not.
+TEST_P(Runs, UnevenStepsAreReplayed) {
+  PipelineTimes times = slow_middle();
+  for (BoundaryTime& each : times.forward) each.busy_ns = 0;
+  times.backward = times.forward;
+  const Outlook ran = uneven(outlook_of(named(GetParam(), 4, 12), times), 7);
+  const RunView view = view_of(question(traces_of(ran), known(times)));
+  EXPECT_EQ(view.replayed_ns, ran.forecast.total_ns);
+  EXPECT_NE(view.outlook.forecast.total_ns, ran.forecast.total_ns);
+  EXPECT_EQ(json::parse(to_json(view))["run"]["replayed_ns"], view.replayed_ns);
+  EXPECT_THAT(to_text(view), HasSubstr(fmt::format("each step as long as it was {:.3f} ms (+0.0 %)",
+                                                   static_cast<double>(view.replayed_ns) / 1e6)));
+}
+
 INSTANTIATE_TEST_SUITE_P(Named, Runs, ::testing::Values("1f1b", "gpipe", "zb-h1"),
                          [](const auto& of) {
                            std::string name = of.param;
@@ -191,6 +222,8 @@ TEST(RunView, RanksOfAStageCountByTheSlowest) {
   times.stages[2].forward_ns += 500;
   traces.push_back(traces_of(outlook_of(schedule, times))[2]);
   const RunView view = view_of(question(traces));
+  EXPECT_GT(view.replayed_ns,
+            view_of(question(traces_of(outlook_of(schedule, slow_middle())))).replayed_ns);
   EXPECT_EQ(view.run.stages[2].forward_ns, times.stages[2].forward_ns);
 }
 
@@ -313,6 +346,30 @@ TEST(RunView, PairsCountOnce) {
   EXPECT_NEAR(*view.run.overlap_ppm, times.overlap_ppm, 100'000);
   const auto forecast = static_cast<double>(view.outlook.forecast.total_ns);
   EXPECT_NEAR(forecast / static_cast<double>(ran.forecast.total_ns), 1, 0.1);
+  EXPECT_EQ(view.replayed_ns, ran.forecast.total_ns);
+}
+
+// The parts of a pair that no callback performed as one follow each other.
+TEST(RunView, PartsOfAPairAreReplayedOneAfterTheOther) {
+  const Schedule schedule = named("dualpipe-v", 2, 8);
+  const Outlook ran = outlook_of(schedule, slow_middle());  // nothing is hidden
+  json traces = traces_of(ran);
+  uint64_t pairs = 0;
+  for (uint32_t rank = 0; rank < 2; ++rank) {
+    const std::vector<Action>& actions = schedule.actions[rank];
+    for (size_t i = 0; i + 1 < actions.size(); ++i) {
+      if (!actions[i].overlaps_next) continue;
+      ++pairs;
+      json& steps = traces[rank]["steps"];
+      const auto middle_ns = steps[i]["start_ns"].get<uint64_t>() + 1000;
+      steps[i]["end_ns"] = middle_ns;
+      steps[i + 1]["start_ns"] = middle_ns;
+    }
+  }
+  ASSERT_GT(pairs, 0u);
+  const RunView view = view_of(question(
+      traces, {{"schedule", {{"name", "dualpipe-v"}, {"ranks", 2}, {"micro_batches", 8}}}}));
+  EXPECT_EQ(view.replayed_ns, ran.forecast.total_ns);
 }
 
 TEST(RunView, StagesInAVStayWhereTheyAre) {

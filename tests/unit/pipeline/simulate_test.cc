@@ -192,8 +192,12 @@ TEST(Simulate, CreditsTakeTheLatencyOfTheOtherDirection) {
 // code with the simulators.
 class SlowClock {
  public:
-  SlowClock(const Schedule& schedule, const PipelineTimes& times, std::vector<uint32_t> in_flight)
-      : schedule_(schedule), times_(times), in_flight_(std::move(in_flight)) {
+  SlowClock(const Schedule& schedule, const PipelineTimes& times, std::vector<uint32_t> in_flight,
+            StepLengths lengths)
+      : schedule_(schedule),
+        times_(times),
+        in_flight_(std::move(in_flight)),
+        lengths_(std::move(lengths)) {
     for (uint32_t rank = 0; rank < schedule.ranks(); ++rank) ranks_.push_back({});
     has_receives_ = level_of(schedule) != Level::kCompute;
   }
@@ -349,6 +353,7 @@ class SlowClock {
       shorter = std::min(shorter, length(actions[i]));
     }
     if (count == 2) sum -= shorter * times_.overlap_ppm / 1'000'000;
+    if (!lengths_.empty()) sum = lengths_[number][at];
     for (size_t i = at; i < at + count; ++i) {
       rank.spans.push_back({now_, now_ + sum});
       if (has_receives_) continue;
@@ -387,6 +392,7 @@ class SlowClock {
   const Schedule& schedule_;
   const PipelineTimes& times_;
   const std::vector<uint32_t> in_flight_;
+  const StepLengths lengths_;
   bool has_receives_ = false;
   uint64_t now_ = 0;
   std::vector<Rank> ranks_;
@@ -484,6 +490,15 @@ PipelineTimes random_times(Random& random, uint32_t stages) {
   return times;
 }
 
+StepLengths random_lengths(Random& random, const Schedule& schedule) {
+  StepLengths lengths;
+  for (const std::vector<Action>& actions : schedule.actions) {
+    std::vector<uint64_t>& own = lengths.emplace_back();
+    for (size_t i = 0; i < actions.size(); ++i) own.push_back(random(0, 9));
+  }
+  return lengths;
+}
+
 TEST(Simulate, BothSimulatorsAgreeWithASlowClock) {
   Random random(3);
   int compared = 0;
@@ -493,16 +508,23 @@ TEST(Simulate, BothSimulatorsAgreeWithASlowClock) {
     const Result<Schedule> schedule = random_schedule(random, &in_flight);
     if (!schedule.ok()) continue;
     const PipelineTimes times = random_times(random, schedule.value().stages());
-    const Result<Forecast> paths =
-        simulate(schedule.value(), times, {.in_flight = in_flight, .keeps_spans = true});
+    StepLengths lengths;
+    if (random(0, 2) == 0) lengths = random_lengths(random, schedule.value());
+    const Result<Forecast> paths = simulate(
+        schedule.value(), times, {.in_flight = in_flight, .lengths = lengths, .keeps_spans = true});
     const Result<EventForecast> events =
         simulate_events(events_of(schedule.value(), times, in_flight), true);
-    const std::vector<std::vector<Span>> slow = SlowClock(schedule.value(), times, in_flight).run();
+    const std::vector<std::vector<Span>> slow =
+        SlowClock(schedule.value(), times, in_flight, lengths).run();
     ASSERT_EQ(paths.ok(), !slow.empty()) << write_csv(schedule.value());
-    ASSERT_EQ(events.ok(), !slow.empty()) << write_csv(schedule.value());
-    if (slow.empty()) continue;
+    if (slow.empty()) {
+      ASSERT_FALSE(events.ok()) << write_csv(schedule.value());
+      continue;
+    }
     ++compared;
     ASSERT_EQ(paths.value().actions, slow) << round << "\n" << write_csv(schedule.value());
+    if (!lengths.empty()) continue;
+    ASSERT_TRUE(events.ok()) << write_csv(schedule.value());
     ASSERT_EQ(events.value().pipelines[0].actions, slow) << round;
     ASSERT_EQ(events.value().total_ns, paths.value().total_ns);
     ASSERT_EQ(events.value().pipelines[0].busy_ns, paths.value().busy_ns);
@@ -630,9 +652,18 @@ TEST(Simulate, OtherShapesAreRefused) {
   EXPECT_THAT(std::string(simulate(schedule, times).status().text()),
               HasSubstr("times of 1 boundaries for a schedule of 3 stages"));
   times = equal_times(3, 1, 1);
-  EXPECT_FALSE(simulate(schedule, times, {.in_flight = {1, 0}, .keeps_spans = false}).ok());
-  EXPECT_FALSE(simulate(schedule, times, {.in_flight = {1}, .keeps_spans = false}).ok());
+  EXPECT_FALSE(simulate(schedule, times, {.in_flight = {1, 0}}).ok());
+  EXPECT_FALSE(simulate(schedule, times, {.in_flight = {1}}).ok());
   EventInput input = events_of(schedule, times, {});
+  const auto expect_refused = [&](const StepLengths& lengths, const char* text) {
+    EXPECT_EQ(simulate(schedule, times, {.lengths = lengths}).status().text(), text);
+  };
+  const std::vector<uint64_t> four(4, 1);
+  expect_refused({four, four}, "lengths of the steps of 2 ranks for a schedule of 3");
+  expect_refused({four, {1, 1, 1}, four}, "lengths of 3 steps of rank 1, which has 4");
+  const uint64_t half = uint64_t{1} << 61;
+  expect_refused({four, four, {half, half, half, 1}},
+                 "the times of all steps are more than 2^62 ns together");
   input.pipelines[0].forward[0].hops[0].resources = {99};
   EXPECT_EQ(simulate_events(input).status().text(), "pipeline 0: a route uses resource 99 of 4");
   input.pipelines[0].forward[0].hops[0].resources = {1, 0, 1};
