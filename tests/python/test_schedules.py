@@ -9,6 +9,7 @@ Usage: test_schedules.py PATH_OF_HETCOMM_INFO [unittest options]
 """
 
 import csv
+import functools
 import io
 import itertools
 import json
@@ -17,6 +18,7 @@ import os
 import subprocess
 import sys
 import unittest
+import unittest.mock
 
 try:
     from torch.distributed.pipelining._schedule_visualizer import get_schedule_ops
@@ -141,5 +143,7 @@ class Orders(unittest.TestCase):
 
 if __name__ == "__main__":
     logging.disable(logging.WARNING)
+    # Torch makes a stage for each order, by this function, which takes most of the time, and sets all that it reads.
+    unittest.mock.create_autospec = functools.cache(unittest.mock.create_autospec)
     INFO = os.path.abspath(sys.argv.pop(1))
     unittest.main(verbosity=2)

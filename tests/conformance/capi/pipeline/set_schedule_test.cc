@@ -161,7 +161,15 @@ TEST_P(PipelineChanges, RankThatDoesNotComeEndsThePipeline) {
   });
 }
 
-TEST_P(PipelineChanges, ManyChangesKeepNothing) {
+class PipelineChangesInTurn : public CapiTest {};
+INSTANTIATE_TEST_SUITE_P(
+    All, PipelineChangesInTurn,
+    ::testing::Values(
+        CapiCase{.name = "shm", .transports = "shm", .settings = ""},
+        CapiCase{.name = "tcp", .transports = "tcp", .settings = "", .thread_progress = true}),
+    capi_case_name);
+
+TEST_P(PipelineChangesInTurn, ManyChangesKeepNothing) {
   const PipelinePlan plan = plan_of(on_ranks({0, 1}), "1f1b", 4);
   run(2, [&](Member& me) {
     Trained own(me, plan);
