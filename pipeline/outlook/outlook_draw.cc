@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "pipeline/outlook/outlook.h"
 #include "pipeline/schedule/text.h"
@@ -16,6 +17,7 @@ constexpr double kLeft = 70;
 constexpr double kBar = 22;
 constexpr double kGap = 8;  // below a rank with two bars
 constexpr double kTop = 44;
+constexpr const char* kSumFill = "#9aa5b1";
 constexpr double kFontSize = 11;
 
 struct Colour {
@@ -46,8 +48,10 @@ class Chart {
         total_ns_(end_of(outlook, run)),
         row_(run == nullptr ? kBar : 2 * kBar + kGap),
         scale_(kWidth / static_cast<double>(std::max<uint64_t>(1, total_ns_))),
-        svg_(kLeft + kWidth + 20, kTop + row_ * outlook.schedule.ranks() + 40,
-             static_cast<int>(kFontSize), "pipeline schedule") {
+        sums_top_(kTop + row_ * outlook.schedule.ranks()),
+        axis_top_(sums_top_ + kBar * static_cast<double>(outlook.reductions.size()) + 4),
+        svg_(kLeft + kWidth + 20, axis_top_ + 36, static_cast<int>(kFontSize),
+             "pipeline schedule") {
     for (const std::vector<uint32_t>& stages : stages_by_rank(outlook.schedule)) {
       most_chunks_ = std::max(most_chunks_, stages.size());
     }
@@ -64,6 +68,7 @@ class Chart {
   std::string draw() && {
     draw_legend();
     for (uint32_t rank = 0; rank < outlook_.schedule.ranks(); ++rank) draw_rank(rank);
+    for (size_t i = 0; i < outlook_.reductions.size(); ++i) draw_sum(i);
     draw_axis();
     return std::move(svg_).take();
   }
@@ -99,6 +104,11 @@ class Chart {
       svg_.text(x + 17, 24, each.name);
       x += 150;
     }
+    if (!outlook_.reductions.empty()) {
+      svg_.rectangle(x, 14, 12, 12, fmt::format(R"(fill="{}")", kSumFill));
+      svg_.text(x + 17, 24, "reduction of gradients");
+      x += 160;
+    }
     if (most_chunks_ > 1) {
       svg_.text(x, 24, "paler: a rank's later stages");
       x += 190;
@@ -115,6 +125,20 @@ class Chart {
     if (run_ == nullptr) return;
     svg_.text(20, y + kBar + 15, "as run", R"(fill="#777")");
     draw_bar(rank, y + kBar, run_->spans[rank]);
+  }
+
+  // Draws the reduction of the gradients of some stages.
+  void draw_sum(size_t number) {
+    const Outlook::Reduction& sum = outlook_.reductions[number];
+    const double y = sums_top_ + kBar * static_cast<double>(number);
+    const std::string stages = fmt::format("{}", fmt::join(sum.stages, " "));
+    svg_.text(8, y + 15, sum.stages.size() > 2 ? "sum" : "sum " + stages);
+    svg_.rectangle(kLeft, y + 1, kWidth, kBar - 3, R"(fill="#f1f1f1")");
+    const double x = x_of(sum.span.start_ns);
+    svg_.rectangle(x, y + 1, x_of(sum.span.end_ns) - x, kBar - 3,
+                   fmt::format(R"(fill="{}")", kSumFill),
+                   fmt::format("reduction of stages {}: {} to {}", stages,
+                               time_text(sum.span.start_ns), time_text(sum.span.end_ns)));
   }
 
   void draw_bar(uint32_t rank, double y, const std::vector<Span>& spans) {
@@ -150,7 +174,7 @@ class Chart {
   }
 
   void draw_axis() {
-    const double y = kTop + row_ * outlook_.schedule.ranks() + 4;
+    const double y = axis_top_;
     svg_.line(kLeft, y, kLeft + kWidth, y, R"(stroke="#555")");
     for (int i = 0; i <= 4; ++i) {
       const uint64_t ns = total_ns_ / 4 * static_cast<uint64_t>(i);
@@ -168,6 +192,8 @@ class Chart {
   const uint64_t total_ns_;
   const double row_;  // height of a rank
   const double scale_;
+  const double sums_top_;
+  const double axis_top_;
   present::Svg svg_;
   size_t most_chunks_ = 1;
   std::vector<double> opacity_;  // by stage

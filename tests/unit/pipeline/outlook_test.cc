@@ -419,6 +419,9 @@ TEST(Routes, StepsWaitForGathersAndTheEndForReductions) {
   EXPECT_EQ(told, json::parse(R"([{"stages": [0, 1], "start_ns": 60, "end_ns": 67}])"));
   EXPECT_THAT(to_text(reduces), HasSubstr("reduction of stages 0 1"));
   EXPECT_THAT(to_chrome_trace(reduces), HasSubstr("reduction of stages 0 1"));
+  EXPECT_THAT(to_svg(reduces).value(),
+              HasSubstr("reduction of stages 0 1: 6e-05 ms to 6.7e-05 ms"));
+  EXPECT_THAT(to_svg(gathers).value(), Not(HasSubstr("reduction")));
 }
 
 TEST(Routes, CriticalPathsHaveNoGaps) {
