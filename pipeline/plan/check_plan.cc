@@ -13,6 +13,7 @@
 #include "pipeline/schedule/live.h"
 #include "pipeline/schedule/lower.h"
 #include "pipeline/schedule/text.h"
+#include "pipeline/schedule/warmups.h"
 #include "reshard/layout.h"
 #include "src/base/element_type.h"
 
@@ -238,10 +239,10 @@ class PlanCheck {
         return fail(fmt::format("needs {} items in flight, and {} are the most",
                                 needed.value()[boundary.from], kMaxInFlight));
       }
-      // One more than needed, so that a credit may travel while the next item does.
-      view.in_flight[i] = boundary.in_flight != 0
-                              ? boundary.in_flight
-                              : std::min(needed.value()[boundary.from] + 1, kMaxInFlight);
+      view.in_flight[i] =
+          boundary.in_flight != 0
+              ? boundary.in_flight
+              : enough_in_flight(needed.value()[boundary.from], pipeline, boundary.from);
       neighbours[boundary.from] = view.in_flight[i];
     }
     const auto missing = std::find(neighbours.begin(), neighbours.end(), 0u);
@@ -250,6 +251,21 @@ class PlanCheck {
                                  missing - neighbours.begin(), missing - neighbours.begin() + 1));
     }
     return check_skips(pipeline, neighbours, view);
+  }
+
+  // Returns how many items in flight cost no time at the boundary behind |stage|, as far as the plan
+  // tells times: one more than |needed|, so that a credit may travel while the next item does, and
+  // those that a slow link has on the way.
+  static uint32_t enough_in_flight(uint32_t needed, const PlanPipeline& pipeline, uint32_t stage) {
+    const std::vector<BoundaryTime>& boundaries = pipeline.schedule.parameters.boundaries;
+    const std::vector<uint64_t>& stages_ns = pipeline.schedule.parameters.stage_ns;
+    uint64_t enough = uint64_t{needed} + 1;
+    if (stage < boundaries.size() && !stages_ns.empty()) {
+      const uint64_t step_ns = *std::max_element(stages_ns.begin(), stages_ns.end());
+      const uint32_t more = items_on_the_way(boundaries[stage], std::max<uint64_t>(step_ns, 1));
+      enough = std::max(enough, std::min<uint64_t>(enough + more, pipeline.micro_batches));
+    }
+    return static_cast<uint32_t>(std::min<uint64_t>(enough, kMaxInFlight));
   }
 
   // Gives each boundary between stages that are no neighbours at least so many items in flight that

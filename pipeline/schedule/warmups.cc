@@ -31,6 +31,11 @@ std::vector<uint32_t> virtual_warmups(const std::vector<bool>& is_slow) {
   return counts_of(steps);
 }
 
+uint32_t items_on_the_way(const BoundaryTime& boundary, uint64_t step_ns) {
+  const uint64_t way_ns = boundary.busy_ns + 2 * boundary.latency_ns;
+  return static_cast<uint32_t>(std::min<uint64_t>((way_ns + step_ns - 1) / step_ns, UINT32_MAX));
+}
+
 HidingWarmups hiding_warmups(const std::vector<uint64_t>& stage_ns,
                              const std::vector<BoundaryTime>& boundaries, uint32_t epsilon_ppm) {
   const uint64_t slowest =

@@ -26,6 +26,10 @@ struct HidingWarmups {
   // that: a micro-batch takes the busy time of the slowest of them.
   std::vector<uint32_t> exposed;
 };
+// Returns how many items are on the way over |boundary| at a time if a step starts every |step_ns|. The
+// room of an item is on the way until the news that the item was taken has come back.
+uint32_t items_on_the_way(const BoundaryTime& boundary, uint64_t step_ns);
+
 // The counts of H-1F1B (Hapt, section 5; Eq. 10 and 23): one more than the sum of ceil(1 + 2 c / t)
 // over the stage's boundary and all later ones. c is the boundary's time for one way. t is the time
 // of the slowest stage, or the longest busy time of a link if that is longer. A c of at most

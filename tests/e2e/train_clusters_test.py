@@ -29,7 +29,8 @@ CASES = [
     ("1,1", (1, 1), ["--schedule", "h-1f1b", "--link-us", "2000", "5000", "--double"], 0, 0),
     ("2,1", (2, 1), ["--double"], 1e-10, 1e-10),
     ("1,1/1", (2, 1), ["--double"], 1e-10, 1e-10),
-    ("2,1", (2, 1), [], 1e-4, 1e-2),
+    # A parameter that no step changes differs by some 8e-3.
+    ("2,1", (2, 1), [], 1e-4, 1e-3),
 ]
 
 

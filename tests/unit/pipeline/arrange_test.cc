@@ -92,7 +92,8 @@ TEST(Arrange, KnownSchedulesAreNeverFaster) {
         make_slow(problem, 1, {busy_ns, latency_ns});
         const uint64_t ns = time_of(problem, arranged(problem, 100'000));
         for (const Schedule& known :
-             {zero_bubble_h1(4, 9).value(), zero_bubble_h2(4, 9).value(),
+             {one_f_one_b(plain_warmups(4), 9).value(), one_f_one_b(eager_warmups(4), 9).value(),
+              zero_bubble_h1(4, 9).value(), zero_bubble_h2(4, 9).value(),
               four_phase(plain_warmups(4), std::vector<bool>(4), 9).value(),
               four_phase(eager_warmups(4), std::vector<bool>(4), 9).value()}) {
           const bool fits =

@@ -312,6 +312,20 @@ TEST(Plan, ActionsLoseTransfersAndBubbles) {
             "1F0,1B0,1F1,1I1,1F2,1W1,1B2,1REDUCE_GRAD\n");
 }
 
+TEST(Plan, SlowLinksHaveMoreItemsInFlight) {
+  PipelinePlan plan = test::plan_of(test::on_ranks({0, 1, 2}), "h-1f1b", 8);
+  ScheduleParameters& parameters = schedule(plan).parameters;
+  parameters.stage_ns = {30, 20, 10};
+  parameters.boundaries = {{.busy_ns = 1, .latency_ns = 30}, {.busy_ns = 30, .latency_ns = 0}};
+  EXPECT_THAT(view_of(plan).in_flight, ElementsAre(5, 3));
+  boundary(plan).in_flight = 2;
+  EXPECT_THAT(view_of(plan).in_flight, ElementsAre(2, 3));
+  // More than all micro-batches are never in flight.
+  boundary(plan).in_flight = 0;
+  parameters.boundaries[0].latency_ns = 10'000;
+  EXPECT_THAT(view_of(plan).in_flight, ElementsAre(8, 3));
+}
+
 TEST(Plan, ItemsInFlightAreThoseGivenOrOneMoreThanNeeded) {
   PipelinePlan plan = test::plan_of(test::on_ranks({0, 1, 2}), "1f1b", 8);
   EXPECT_THAT(view_of(plan).in_flight, ElementsAre(2, 2));

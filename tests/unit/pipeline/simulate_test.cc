@@ -21,6 +21,7 @@
 
 #include "pipeline/schedule/check.h"
 #include "pipeline/schedule/generate.h"
+#include "pipeline/schedule/live.h"
 #include "pipeline/schedule/lower.h"
 #include "pipeline/schedule/text.h"
 #include "pipeline/schedule/warmups.h"
@@ -30,6 +31,7 @@
 namespace hetcomm::pipeline {
 namespace {
 
+using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -68,7 +70,18 @@ TEST(Simulate, BubblesAreThoseOfThePapers) {
     EXPECT_EQ(total(one_f_one_b(plain_warmups(ranks), m).value(), times), (m + ranks - 1) * 300);
     // ZB-H1: (P - 1)(F + I - W). ZB-H2 has no bubble but for the first forward steps.
     EXPECT_EQ(total(zero_bubble_h1(ranks, m).value(), times), m * 300 + (ranks - 1) * 100);
-    EXPECT_EQ(simulate(zero_bubble_h2(ranks, m).value(), times).value().busy_ns[0], m * 300);
+    EXPECT_EQ(total(zero_bubble_h2(ranks, m).value(), times), m * 300 + (ranks - 1) * 100);
+    // So does ZB-V, with the memory of 1F1B.
+    const PipelineTimes whole = equal_times(2 * ranks, 100, 200);
+    const Schedule zb_v = zero_bubble_v(ranks, m).value();
+    EXPECT_EQ(total(zb_v, whole), m * 600 + (ranks - 1) * 100);
+    EXPECT_THAT(count_live(zb_v).ranks, Each(2 * ranks));
+    // DualPipe-V: (stages / 2 - 1)(F + B + B - 3 W), with one activation more than stages.
+    if (ranks > 1) {
+      const Schedule dual = dual_pipe_v(ranks, m).value();
+      EXPECT_EQ(total(dual, whole), m * 600 + (ranks - 1) * 200);
+      EXPECT_THAT(count_live(dual).ranks, Each(2 * ranks + 1));
+    }
     // Interleaved: the bubble of 1F1B, divided by the chunks.
     const PipelineTimes halves = equal_times(2 * ranks, 50, 100);
     EXPECT_EQ(total(interleaved(ranks, 2, m).value(), halves), m * 300 + (ranks - 1) * 150);
@@ -127,6 +140,23 @@ TEST(Simulate, HidingWarmupsHideAnyTime) {
     PipelineTimes times = equal_times(4, 100, 200);
     times.forward[1] = times.backward[1] = slow;
     EXPECT_NEAR(slope(warmups, times), 300, 0.3) << way;
+  }
+}
+
+TEST(Simulate, RoomForWhatIsOnTheWayCostsNoTime) {
+  for (uint64_t busy = 0; busy <= 30; busy += 6) {
+    for (uint64_t latency = 0; latency <= 120; latency += 7) {
+      PipelineTimes times = equal_times(3, 10, 20);
+      times.forward = times.backward = {{.busy_ns = busy, .latency_ns = latency},
+                                        {.busy_ns = latency % 30, .latency_ns = busy}};
+      const HidingWarmups warmups = hiding_warmups({30, 30, 30}, times.forward, 0);
+      const Schedule schedule = one_f_one_b(warmups.counts, 40).value();
+      std::vector<uint32_t> in_flight = needed_in_flight(schedule).value();
+      for (size_t i = 0; i < 2; ++i) in_flight[i] += 1 + items_on_the_way(times.forward[i], 30);
+      EXPECT_EQ(simulate(schedule, times, {.in_flight = in_flight}).value().total_ns,
+                simulate(schedule, times).value().total_ns)
+          << busy << " " << latency;
+    }
   }
 }
 
@@ -431,6 +461,37 @@ class Random {
   std::mt19937 random_;
 };
 
+// Returns a schedule of which each next step is any one that may come.
+Schedule any_order(Random& random, uint32_t ranks, uint32_t micro_batches) {
+  Schedule schedule{.micro_batches = micro_batches, .rank_of = {}, .actions = {}};
+  for (uint32_t rank = 0; rank < ranks; ++rank) schedule.rank_of.push_back(rank);
+  schedule.actions.resize(ranks);
+  const bool splits = random(0, 1) == 1;
+  const ActionKind backward = splits ? ActionKind::kInputGrad : ActionKind::kBackward;
+  std::map<std::tuple<ActionKind, uint32_t, uint32_t>, bool> done;
+  const auto may_come = [&](ActionKind kind, uint32_t stage, uint32_t i) {
+    if (done[{kind, stage, i}]) return false;
+    if (kind == ActionKind::kForward) return stage == 0 || done[{kind, stage - 1, i}];
+    if (kind == ActionKind::kWeightGrad) return done[{backward, stage, i}];
+    return done[{ActionKind::kForward, stage, i}] &&
+           (stage + 1 == ranks || done[{kind, stage + 1, i}]);
+  };
+  for (uint32_t left = ranks * micro_batches * (splits ? 3 : 2); left > 0;) {
+    const uint32_t stage = random(0, ranks - 1);
+    const uint32_t i = random(0, micro_batches - 1);
+    const uint32_t which = random(0, splits ? 2 : 1);
+    const ActionKind kind = which == 0   ? ActionKind::kForward
+                            : which == 1 ? backward
+                                         : ActionKind::kWeightGrad;
+    if (!may_come(kind, stage, i)) continue;
+    done[{kind, stage, i}] = true;
+    schedule.actions[stage].push_back(
+        {.micro_batch = i, .stage = static_cast<uint16_t>(stage), .kind = kind});
+    --left;
+  }
+  return schedule;
+}
+
 // Returns a schedule of any kind and level, or nothing.
 Result<Schedule> random_schedule(Random& random, std::vector<uint32_t>* out_in_flight) {
   const uint32_t ranks = random(1, 4);
@@ -457,6 +518,12 @@ Result<Schedule> random_schedule(Random& random, std::vector<uint32_t>* out_in_f
         return four_phase(plain_warmups(ranks), std::vector<bool>(ranks, true), micro_batches);
     }
   }();
+  // Its items arrive in another order than they are taken, which only levels without receives allow.
+  if (random(0, 4) == 0) {
+    Schedule any = any_order(random, ranks, micro_batches);
+    if (random(0, 1) == 0) *out_in_flight = needed_in_flight(any).value();
+    return any;
+  }
   if (!compute.ok()) return compute.status();
   switch (random(0, 3)) {
     case 0:
