@@ -780,6 +780,27 @@ def token_weights(rank, size, folder):
     return True
 
 
+def many_tokens(rank, size, folder):
+    """Thousands of tokens in a micro-batch do not take gradients out of the range of float16."""
+    start(rank, size, folder)
+    stages = [pipeline.Stage([each], 2) for each in range(2)]
+    plan = pipeline.Plan.of(stages=stages, tensors=[pipeline.Tensor("x", "float16", (ROWS, WIDTH))], micro_batches=3,
+                            micro_batch_size=ROWS, schedule="1f1b", weight="tokens", sequence=65536)
+    model = blocks(4)
+    x, y = rows_of(3 * ROWS)
+    tokens = [65536.0 * ROWS, 16384.0 * ROWS, 65536.0 * ROWS]
+    _, expected = reference(model, x.split(ROWS), y.split(ROWS), [each / sum(tokens) for each in tokens], [range(3)] * 4)
+    own = own_modules(model, plan, rank)
+    for module in own[0].values():
+        module.half()
+    with pipeline.Pipeline(None, plan, own, loss=loss_of) as trainer:
+        trainer.step(x.half(), targets=y.half(), weights=tokens if trainer.is_last else None)
+        for key, grad in grads_of(trainer).items():
+            assert torch.allclose(grad.double(), expected[key], atol=5e-3, rtol=5e-2), (key, grad, expected[key])
+    stop()
+    return True
+
+
 class Noisy(nn.Module):
     def __init__(self):
         super().__init__()
@@ -1682,6 +1703,9 @@ class Pipelines(TestCase):
         self.all_equal(run(4, sharded_stages, limit_s=90), True)
 
     @unittest.skipIf(TORCH < (2, 8), "set_gradient_divide_factor")
+    def test_many_tokens_do_not_overflow_short_formats(self):
+        self.all_equal(run(2, many_tokens), True)
+
     def test_micro_batches_without_tokens_in_sharded_stages(self):
         self.all_equal(run(3, sharded_tokens, limit_s=90), True)
 

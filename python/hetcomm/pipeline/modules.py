@@ -65,7 +65,8 @@ class Pipeline:
     that have no parameters. Default: that of the others, or the CPU where the plan has device 0.
 
     Gradients are those of the mean over the global batch. Each rank's part counts by its samples, or
-    by the ``weights`` of the step if the plan says "tokens". At the end of a step they are added up
+    by the ``weights`` of the step if the plan says "tokens"; then the plan's ``sequence`` keeps
+    gradients in the range of short number formats until the sum of the weights is known. At the end of a step they are added up
     over the ranks that hold the same, in a fixed order. So a stage needs no DistributedDataParallel,
     and one that is wrapped in it is used without. FSDP2 inside a stage sums the gradients itself,
     and averages them unless its divide factor is set to 1 (``set_gradient_divide_factor``). With
@@ -600,6 +601,9 @@ class Pipeline:
             raise ValueError(f"rank {self._rank} has the last stage, and there are no targets for `loss`")
         run.weights = None if weights is None else [float(each) for each in weights]
         run.is_weighted = by_tokens
+        if by_tokens:
+            training = self._plan.document["training"]
+            run.whole = float(training["global_batch"] * max(training["sequence"], 1))
         run.scale = scale
         run.keeps_outputs = keeps_outputs
 
@@ -696,7 +700,7 @@ class Pipeline:
             saved.roots, saved.root_grads = self._begins_with_nothing(chunk, result)
             return
         saved.roots = [_root(loss) if loss.requires_grad and factor != 0 else None]
-        saved.root_grads = [torch.full_like(loss.detach(), factor * run.scale)]
+        saved.root_grads = [torch.full_like(loss.detach(), factor / run.whole * run.scale)]
 
     # FSDP2 sums gradients in the last backward step, which therefore has to be there, also if its
     # micro-batch counts nothing. Its loss may be no number, so the step begins at what the module returns.
@@ -778,7 +782,7 @@ class Pipeline:
         if self._run.is_weighted and weight > 0:
             for parameter in self.parameters():
                 if parameter.grad is not None:
-                    parameter.grad.div_(weight)
+                    parameter.grad.div_(weight / self._run.whole)
         return loss
 
     # Raises ValueError if other gradients would have to be added up than those that all ranks know.
@@ -929,6 +933,9 @@ class _Run:
         self.targets: list[tuple[Any, ...]] | None = None
         self.weights: list[float] | None = None
         self.is_weighted = False
+        # With weights: the tokens of a step, by the plan. Loss and gradients are divided by this first, and
+        # by their part of the weights at the end, so that short number formats do not overflow.
+        self.whole = 1.0
         self.scale = 1.0
         self.results = 0  # of forward steps of the last stage
         self.keeps_outputs = False
