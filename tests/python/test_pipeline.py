@@ -13,6 +13,7 @@ those of torch run here.
 import json
 import math
 import os
+import signal
 import time
 import unittest
 import weakref
@@ -33,7 +34,7 @@ import hetcomm
 import hetcomm.torch
 from hetcomm import pipeline
 from hetcomm.pipeline.split import _BEGINS_ANYWHERE, SplitBackward
-from ranks import TORCH, TestCase, init, run
+from ranks import TORCH, Died, TestCase, init, run
 
 WIDTH = 6
 ROWS = 3  # of a micro-batch
@@ -1027,6 +1028,65 @@ def failures(rank, size, folder):
     return True
 
 
+def lost(rank, size, folder, dies_last):
+    """A rank is killed in the middle of a step, or when it has nothing but the sums and the losses left. The others
+    end soon, with the gradients from before, and go on without it."""
+    start(rank, size, folder)
+    victim = size - 1 if dies_last else 1
+    plan = plan_of(range(size), "1f1b", 4, items_of=1)
+    x, y = rows_of(4 * ROWS)
+    model = {str(i): nn.Linear(WIDTH, WIDTH).double() for i in range(size)}
+
+    class Dying(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(1, dtype=torch.float64))
+            self.backwards = 0
+            self.dies = False
+
+        def forward(self, x):
+            x = x * self.weight
+            if self.dies and not dies_last:
+                os.kill(os.getpid(), signal.SIGKILL)
+            x.register_hook(self.count)
+            return x
+
+        def count(self, grad):
+            self.backwards += 1
+            if self.dies and self.backwards % 4 == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    dying = model[str(victim)] = Dying()
+    trainer = pipeline.Pipeline(None, plan, own_modules(model, plan, rank), loss=loss_of)
+    trainer.step(x, targets=y, number=0)
+    before = {name: grad.clone() for name, grad in grads_of(trainer).items()}
+    dying.dies = True
+    began = time.monotonic()
+    try:
+        trainer.step(x, targets=y, number=1)
+        raise AssertionError("the step succeeded")
+    except hetcomm.Error as error:
+        text = str(error)
+    seconds = time.monotonic() - began
+    for name, grad in grads_of(trainer).items():
+        assert torch.equal(grad, before[name]), name
+    trainer.close()
+    dist.destroy_process_group()
+    # The others make a group and a pipeline of their own.
+    left = [each for each in range(size) if each != victim]
+    again = os.path.join(folder, "again")
+    os.makedirs(again, exist_ok=True)
+    init(left.index(rank), len(left), again)
+    plan = plan_of(range(len(left)), "1f1b", 4, items_of=1)
+    torch.manual_seed(3)
+    model = {str(i): nn.Linear(WIDTH, WIDTH).double() for i in range(len(left))}
+    expected, _ = reference(model, x.split(ROWS), y.split(ROWS), [1 / 4] * 4, [range(4)] * len(left))
+    with pipeline.Pipeline(None, plan, own_modules(model, plan, left.index(rank)), loss=loss_of) as trainer:
+        assert abs(trainer.step(x, targets=y) - expected) < 1e-12
+    stop()
+    return text, seconds
+
+
 def interrupted(rank, size, folder):
     """Ctrl-C on a rank whose run waits for another one."""
     import os
@@ -1703,6 +1763,19 @@ class Pipelines(TestCase):
         self.all_equal(run(4, sharded_stages, limit_s=90), True)
 
     @unittest.skipIf(TORCH < (2, 8), "set_gradient_divide_factor")
+    def test_others_end_when_a_rank_is_killed_and_go_on_without_it(self):
+        for dies_last in (False, True):
+            with self.subTest(dies_last=dies_last):
+                results = run(3, lost, dies_last, may_die=True)
+                died = [rank for rank, result in enumerate(results) if isinstance(result, Died)]
+                self.assertEqual(died, [2 if dies_last else 1])
+                for rank, result in enumerate(results):
+                    if rank in died:
+                        continue
+                    text, seconds = result
+                    self.assertIn(f"rank {died[0]}", text)
+                    self.assertLess(seconds, 20)
+
     def test_many_tokens_do_not_overflow_short_formats(self):
         self.all_equal(run(2, many_tokens), True)
 
