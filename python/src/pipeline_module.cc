@@ -158,16 +158,16 @@ class Pipeline {
       options.length_count = lengths->size();
     }
     hetcomm_pipeline_t* const own = handle();
-    raised_.reset();
     hetcomm_status_t status;
     {
       const nb::gil_scoped_release unlocked;
       status = hetcomm_pipeline_run(own, &options);
     }
     if (status == HETCOMM_OK) return;
-    // With these no run has begun.
-    has_ended_ |= status != HETCOMM_BUSY && status != HETCOMM_INVALID_ARGUMENT;
-    if (raised_.is_valid()) raise(std::exchange(raised_, nb::object()));
+    // With these no run has begun. An exception is that of the run under way, on another thread.
+    const bool has_begun = status != HETCOMM_BUSY && status != HETCOMM_INVALID_ARGUMENT;
+    has_ended_ |= has_begun;
+    if (has_begun && raised_.is_valid()) raise(std::exchange(raised_, nb::object()));
     fail(status, hetcomm_pipeline_last_error());
   }
 
@@ -245,13 +245,15 @@ class Pipeline {
 
   void close() {
     if (handle_ == nullptr) return;
+    // Other threads find it closed while it is destroyed.
+    hetcomm_pipeline_t* const own = std::exchange(handle_, nullptr);
     hetcomm_status_t status;
     {
       const nb::gil_scoped_release unlocked;
-      status = hetcomm_pipeline_destroy(handle_);
+      status = hetcomm_pipeline_destroy(own);
     }
+    if (status != HETCOMM_OK) handle_ = own;
     check_pipeline(status);
-    handle_ = nullptr;
     gradients_.clear();
     wrapped_.clear();
     callbacks_.clear();

@@ -781,6 +781,40 @@ def token_weights(rank, size, folder):
     return True
 
 
+def one_trains(rank, size, folder):
+    """A pipeline without backward steps adds nothing to the gradients, and has those of the other one."""
+    start(rank, size, folder)
+    plan = pipeline.Plan.join([plan_of([0, 1], "1f1b", 3), plan_of([0, 1], "1f1b", 2)])
+    model = blocks(4)
+    x, y = rows_of(5 * ROWS)
+    _, expected = reference(model, x[:3 * ROWS].split(ROWS), y[:3 * ROWS].split(ROWS), [1 / 5] * 3, [range(3)] * 4)
+    mine = slice(0, 3 * ROWS) if rank < 2 else slice(3 * ROWS, 5 * ROWS)
+    with pipeline.Pipeline(None, plan, own_modules(model, plan, rank), loss=loss_of) as trainer:
+        trainer.step(x[mine], targets=y[mine])
+        trainer.set_schedule(plan.with_schedule("forward-only", 1))
+        for parameter in trainer.parameters():
+            parameter.grad = None
+        trainer.step(x[mine], targets=y[mine])
+        for key, grad in grads_of(trainer).items():
+            assert torch.allclose(grad, expected[key], atol=1e-12, rtol=1e-10), key
+    # A rank whose modules of one item have different parameters.
+    plan = plan_of([0, 1, 2, 3, 3, 2, 1, 0], "zb-v", 4, items_of=1, shared=[
+        {"item": 0, "holders": [{"pipeline": 0, "stage": 0}, {"pipeline": 0, "stage": 7}]}])
+    model = {str(i): nn.Linear(WIDTH, WIDTH).double() for i in range(8)}
+    for other, text in ((nn.Linear(WIDTH, WIDTH, bias=False).double(), "different parameters on this rank"),
+                        (nn.Linear(WIDTH, WIDTH).double(), "none")):
+        shared = {0: ("0", other)} if rank == 0 else None
+        try:
+            pipeline.Pipeline(None, plan, own_modules(model, plan, rank), loss=loss_of, shared=shared).close()
+            told = "none"
+        except (ValueError, RuntimeError) as error:
+            told = str(error)
+        assert text in told, told
+        dist.barrier()
+    stop()
+    return True
+
+
 def many_tokens(rank, size, folder):
     """Thousands of tokens in a micro-batch do not take gradients out of the range of float16."""
     start(rank, size, folder)
@@ -1085,6 +1119,145 @@ def lost(rank, size, folder, dies_last):
         assert abs(trainer.step(x, targets=y) - expected) < 1e-12
     stop()
     return text, seconds
+
+
+def converted(rank, size, folder):
+    """Under autocast, steps without gradients (an evaluation, and the forward steps of stages that recompute) leave
+    nothing behind that later steps would find instead of the parameters."""
+    start(rank, size, folder)
+
+    class Wide(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(WIDTH, WIDTH)
+
+        def forward(self, x):
+            return self.linear(x).float()
+
+    found = []
+    for recomputed_stages in ([], [0, 1]):
+        schedule = {"name": "four-phase", "parameters": {"recomputed_stages": recomputed_stages}}
+        stages = [pipeline.Stage([each], 1) for each in range(2)]
+        plan = pipeline.Plan.of(stages=stages, tensors=[pipeline.Tensor("x", "float32", (ROWS, WIDTH))],
+                                micro_batches=4, micro_batch_size=ROWS, schedule=schedule)
+        torch.manual_seed(5)
+        model = {"0": Wide(), "1": Wide()}
+        x, y = (each.float() for each in rows_of(4 * ROWS))
+        with pipeline.Pipeline(None, plan, own_modules(model, plan, rank), loss=loss_of) as trainer:
+            with torch.autocast("cpu", torch.bfloat16):
+                trainer.evaluate(x, targets=y)
+                trainer.step(x, targets=y)
+            found.append({key: grad.clone() for key, grad in grads_of(trainer).items()})
+    for key, grad in found[0].items():
+        assert bool(grad.any()), key
+        assert torch.equal(grad, found[1][key]), key
+    stop()
+    return True
+
+
+def state_of_stages(rank, size, folder):
+    """The state of a rank has all its stages and shared items, and names that would mean two things are refused."""
+    start(rank, size, folder)
+    plan = plan_of([0, 1, 1, 0], "zb-v", 4, items_of=1)
+    x, y = rows_of(4 * ROWS)
+    torch.manual_seed(4)
+    unnamed = [nn.Linear(WIDTH, WIDTH).double() for _ in range(2)]
+    with pipeline.Pipeline(None, plan, unnamed, loss=loss_of) as trainer:
+        trainer.step(x, targets=y)
+        for call in (trainer.state_dict, lambda: trainer.load_state_dict(unnamed[0].state_dict())):
+            try:
+                call()
+                raise AssertionError("two stages have one name")
+            except ValueError as error:
+                assert "both have a module without a name" in str(error), error
+    named = {str(i): nn.Linear(WIDTH, WIDTH).double() for i in range(4)}
+    with pipeline.Pipeline(None, plan, own_modules(named, plan, rank), loss=loss_of) as trainer:
+        state = {key: value.clone() for key, value in trainer.state_dict().items()}
+        assert len(state) == 4, state.keys()
+        with torch.no_grad():
+            for parameter in trainer.parameters():
+                parameter.zero_()
+        trainer.load_state_dict(state)
+        assert all(torch.equal(state[key], value) for key, value in trainer.state_dict().items())
+    # Rank 1 holds item 0 beside its stage.
+    plan = plan_of([0, 1], "1f1b", 4, items_of=1, shared=[
+        {"item": 0, "holders": [{"pipeline": 0, "stage": 0}, {"pipeline": 0, "stage": 1}]}])
+    tied = nn.Linear(WIDTH, WIDTH).double()
+    own = {"0": tied} if rank == 0 else {"1": nn.Linear(WIDTH, WIDTH).double()}
+    shared = {0: ("0", tied)} if rank == 1 else None
+    with pipeline.Pipeline(None, plan, [own], shared=shared, loss=loss_of) as trainer:
+        state = trainer.state_dict()
+        assert set(state) == {f"{item}.{kind}" for item in range(rank + 1) for kind in ("weight", "bias")}, state.keys()
+        trainer.load_state_dict(state)
+    stop()
+    return True
+
+
+def misused(rank, size, folder):
+    """Calls that do not fit, and interrupts at an unlucky moment, hang nobody."""
+    start(rank, size, folder)
+    plan = plan_of(range(size), "1f1b", 3, items_of=1)
+    x, y = rows_of(3 * ROWS)
+    model = {str(i): nn.Linear(WIDTH, WIDTH).double() for i in range(size)}
+    nested = []
+
+    class Nesting(nn.Module):
+        def forward(self, x):
+            try:
+                trainer.evaluate(x, targets=y)
+            except RuntimeError as error:
+                nested.append(str(error))
+            time.sleep(0.4)
+            return x * 1
+
+    trainer = pipeline.Pipeline(None, plan, own_modules(model, plan, rank), loss=loss_of)
+    expected = trainer.step(x, targets=y)
+    # It is refused on all ranks, and leaves nothing behind.
+    try:
+        trainer.step(x, targets=y, lengths=[1, 1, 1])
+        raise AssertionError("the plan has no lengths")
+    except hetcomm.Error as error:
+        assert error.status == "INVALID_ARGUMENT", error
+    trainer.grad_norm()
+    try:
+        if rank == size - 1:
+            trainer.predict(x)
+        else:
+            trainer.evaluate(x, targets=y)
+        raise AssertionError("the losses of a prediction are wanted")
+    except ValueError as error:
+        assert "some ranks predict, and others evaluate" in str(error), error
+    assert len(trainer.predict(x)) == (3 if rank == size - 1 else 0)
+    assert trainer.step(x, targets=y) == expected
+    # Ctrl-C between the run and the sum of the losses.
+    began = time.monotonic()
+    try:
+        if rank == 0:
+            def interrupt(*_):
+                raise KeyboardInterrupt
+            trainer._losses.total = interrupt
+        for _ in range(2):  # the first one may have its losses already
+            trainer.evaluate(x, targets=y)
+        raise AssertionError("it went on")
+    except KeyboardInterrupt:
+        assert rank == 0
+    except hetcomm.Error as error:
+        assert rank != 0 and "KeyboardInterrupt" in str(error), error
+    assert time.monotonic() - began < 20
+    trainer.close()
+    dist.barrier()
+    # A run without a limit of its own may be longer than what the pipeline waits for other things.
+    trainer = pipeline.Pipeline(None, plan, [Nesting()], loss=loss_of, timeout=1)
+    if rank == size - 1:
+        # As where losses come late from a device.
+        total = trainer._losses.total
+        trainer._losses.complete = lambda: None
+        trainer._losses.total = lambda left: (time.sleep(0.2), total(left))[1]
+    trainer.evaluate(x, targets=y)
+    assert nested == ["a run of this pipeline is under way"] * 3, nested
+    trainer.close()
+    stop()
+    return True
 
 
 def interrupted(rank, size, folder):
@@ -1775,6 +1948,18 @@ class Pipelines(TestCase):
                     text, seconds = result
                     self.assertIn(f"rank {died[0]}", text)
                     self.assertLess(seconds, 20)
+
+    def test_converted_parameters_are_not_kept(self):
+        self.all_equal(run(2, converted), True)
+
+    def test_state_has_all_stages_and_shared_items(self):
+        self.all_equal(run(2, state_of_stages), True)
+
+    def test_calls_that_do_not_fit_hang_nobody(self):
+        self.all_equal(run(2, misused), True)
+
+    def test_pipelines_without_backward_steps_add_nothing(self):
+        self.all_equal(run(4, one_trains), True)
 
     def test_many_tokens_do_not_overflow_short_formats(self):
         self.all_equal(run(2, many_tokens), True)

@@ -213,3 +213,8 @@ def _parts_of(cell: str) -> Iterator[tuple[int, str]]:
         stage = "".join(itertools.takewhile(str.isdigit, part))
         if stage:
             yield int(stage), part[len(stage) :].rstrip("0123456789")
+
+
+def has_backward(cells: Sequence[str]) -> bool:
+    """Whether a rank with these actions performs backward steps."""
+    return any(kind in ("B", "I") for cell in cells for _, kind in _parts_of(cell))

@@ -266,8 +266,12 @@ class HeldParameter:
         size = _local(self.alike[0]).numel() if self.alike else 0
         self.room = torch.empty(size, dtype=getattr(torch, self.type), device="cpu")
 
-    def begin(self) -> None:
-        self.left = set(self.chunks)
+    def begin(self, trains: bool) -> None:
+        """Begins a step. ``trains``: the schedule of this rank has backward steps. One without them
+        adds nothing, and takes the sum of the others."""
+        self.left = set(self.chunks) if trains else set()
+        if self.room is not None and not trains:
+            self.room.zero_()
 
     def finish(self, chunk: int) -> None:
         """The steps of a chunk have made their part of the gradient."""
@@ -294,7 +298,7 @@ class HeldParameter:
             self._share(self.room.view(_local(self.alike[0]).shape))
 
     def _grads(self) -> list[torch.Tensor]:
-        return [_grad_of(each) for each in self.alike if each.grad is not None]
+        return [grad_of(each) for each in self.alike if each.grad is not None]
 
     def _share(self, total: torch.Tensor | None) -> None:
         if total is None:
@@ -337,7 +341,7 @@ class Copies:
                     local.copy_(self._arrays[name].view(local.shape))
 
 
-def _grad_of(parameter: nn.Parameter) -> torch.Tensor:
+def grad_of(parameter: nn.Parameter) -> torch.Tensor:
     """Returns this rank's part of the gradient. That of a DTensor may still be a sum over a mesh."""
     grad = parameter.grad
     placements = getattr(parameter, "placements", None)
@@ -348,3 +352,14 @@ def _grad_of(parameter: nn.Parameter) -> torch.Tensor:
 
 def _local(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.to_local() if hasattr(tensor, "to_local") else tensor
+
+
+def check_alike(item: int, modules: Sequence[nn.Module]) -> None:
+    """Raises ValueError if the modules of one item have other parameters than each other."""
+    shapes = [[tuple(each.shape) for each in module.parameters()] for module in modules]
+    for other in shapes[1:]:
+        if other != shapes[0]:
+            raise ValueError(
+                f"item {item} has modules with different parameters on this rank: of the shapes "
+                f"{shapes[0]}, and {other}"
+            )

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from hetcomm import _core
+from hetcomm import Error, _core
 from hetcomm.pipeline.buffers import Fetched, HostBuffers
 
 
@@ -22,13 +23,15 @@ class Losses:
         self._own: list[tuple[int, torch.Tensor, float]] = []
         self._fetched: Fetched | None = None
         self._sum: tuple[Any, torch.Tensor] | None = None
+        self.begin(False, False)
 
-    def begin(self, has_own: bool) -> None:
-        """Begins a run. ``has_own``: this rank makes losses that count."""
+    def begin(self, has_own: bool, predicts: bool) -> None:
+        """Begins a run. ``has_own``: this rank makes losses that count. ``predicts``: nobody wants
+        them."""
         self._own, self._fetched = [], None
-        # It may be under way since a run that was refused.
-        if not has_own and self._sum is None:
-            self._start()
+        self._waits_for_own = has_own and not predicts
+        self._predicts = predicts
+        self.is_under_way = False  # from the first step of the run until total() returns
 
     def add(self, micro_batch: int, loss: torch.Tensor, factor: float) -> None:
         self._own.append((micro_batch, loss.detach().clone().reshape(()), factor))
@@ -42,18 +45,26 @@ class Losses:
             self._start()
 
     def move_on(self) -> None:
-        """Starts the sum if this rank's losses have come to the host. Does not wait for them."""
-        if self._fetched is not None and self._fetched.is_here():
+        """A step of the run has ended. Starts the sum if this rank's losses have come to the host, or if
+        it has none. Does not wait for them."""
+        self.is_under_way = True
+        if self._sum is None and (
+            not self._waits_for_own or (self._fetched is not None and self._fetched.is_here())
+        ):
             self._start()
 
-    def total(self, timeout: float | None) -> tuple[float, float]:
-        """Returns the sum of loss times factor over all ranks, and that of the factors."""
+    def total(self, left: Callable[[], float | None]) -> tuple[float, float]:
+        """Returns the sum of loss times factor over all ranks, and that of the factors. ``left``
+        returns the seconds that it may last, or None."""
         if self._sum is None:
             self._start()
         assert self._sum is not None
         request, sums = self._sum
+        _wait(request, left)
         self._sum = None
-        request.wait(timeout)
+        self.is_under_way = False
+        if 0 < sums[2] < self._communicator.size:
+            raise ValueError("some ranks predict, and others evaluate")
         return float(sums[0]), float(sums[1])
 
     def fail(self, reason: str) -> None:
@@ -73,7 +84,8 @@ class Losses:
             self.fail("the pipeline was closed")
 
     def _start(self) -> None:
-        own = torch.zeros(2, dtype=torch.float64, device="cpu")
+        own = torch.zeros(3, dtype=torch.float64, device="cpu")
+        own[2] = float(self._predicts)
         if self._fetched is not None:
             for loss, (_, _, factor) in zip(self._fetched.take().tolist(), self._own):
                 own[0] += loss * factor
@@ -82,3 +94,15 @@ class Losses:
         total = torch.empty_like(own)
         # It may last as long as the run.
         self._sum = (self._communicator.allreduce(own, total, "sum", timeout=math.inf), total)
+
+
+def _wait(request: Any, left: Callable[[], float | None]) -> None:
+    """Waits for ``request``, which has no time limit of its own, so that signals are noticed."""
+    while True:
+        limit = left()
+        try:
+            request.wait(0.05 if limit is None else min(limit, 0.05))
+            return
+        except Error as error:
+            if error.status != "TIMED_OUT" or (limit is not None and limit <= 0.05):
+                raise

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import math
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
@@ -16,15 +17,17 @@ from torch.autograd.graph import get_gradient_edge
 
 from hetcomm import _core
 from hetcomm.pipeline.buffers import HostBuffers, buffers_of
-from hetcomm.pipeline.chunks import Chunk, Saved, StageModule
+from hetcomm.pipeline.chunks import Chunk, Saved, StageModule, has_backward
 from hetcomm.pipeline.gradients import (
     Copies,
     HeldParameter,
     Holders,
     Sizes,
     _local,
+    check_alike,
     cut_of,
     degrees_of,
+    grad_of,
     is_cut,
     place_of,
     type_of,
@@ -38,6 +41,8 @@ from hetcomm.pipeline.split import _BEGINS_ANYWHERE, SplitBackward
 from hetcomm.reshard.agreement import _agree, _exchange
 from hetcomm.reshard.arrays import _type_name
 from hetcomm.reshard.state import transfer_state
+
+_Ended = TypeVar("_Ended")
 
 
 class Pipeline:
@@ -110,6 +115,7 @@ class Pipeline:
         self._shared = dict(shared or {})
         self._rank = communicator.rank
         self._run = _Run()
+        self._is_running = False
         self._agree(communicator, lambda: self._prepare(modules, device, communicator))
         self._own = communicator.split(0, self._rank)
         own = [_callbacks(weakref.ref(self), each) for each in self._chunks]
@@ -268,6 +274,8 @@ class Pipeline:
             )
         for chunk in self._chunks:
             chunk.check_holders(self._who)
+        for item, modules in self._modules_by_item().items():
+            check_alike(item, modules)
         if self._pair is not None and not callable(self._pair):
             raise TypeError("`pair` is no function")
         self._set_actions(self._plan)
@@ -320,26 +328,26 @@ class Pipeline:
         it. An exception of a module is raised on its rank; the other ranks raise
         :class:`hetcomm.Error` with its text. Arguments that are refused, with ValueError or
         INVALID_ARGUMENT, begin no step: the other ranks wait until this one calls again."""
-        self._begin(inputs, targets, weights, scale)
-        left = _Countdown(self._timeout if timeout is None else timeout)
-        self._check_gradients()
-        before = {each: each.grad for each in self.parameters()}
-        for parameter in before:
-            parameter.grad = None
-        for chunk in self._chunks:
-            chunk.begin(self._pipeline["micro_batches"])
-        for each in self._added:
-            each.begin()
-        try:
-            self._run_with_losses(number, timeout, False, lengths)
-            self._buffers.lend(_local(each.grad) for each in before if each.grad is not None)
-            total = self._told_to_all(lambda: self._finish(left))
-        except BaseException:
-            for parameter, grad in before.items():
-                parameter.grad = grad
-            raise
-        finally:
-            self._end_run()
+        with self._begun(inputs, targets, weights, scale):
+            self._check_gradients()
+            before = {each: each.grad for each in self.parameters()}
+
+            def end(left: _Countdown) -> float:
+                self._buffers.lend(_local(each.grad) for each in before if each.grad is not None)
+                return self._finish(left)
+
+            try:
+                for parameter in before:
+                    parameter.grad = None
+                for chunk in self._chunks:
+                    chunk.begin(self._pipeline["micro_batches"])
+                for each in self._added:
+                    each.begin(self._trains)
+                total = self._run_to(end, number, timeout, False, lengths)
+            except BaseException:
+                for parameter, grad in before.items():
+                    parameter.grad = grad
+                raise
         for parameter, grad in before.items():
             if grad is not None:
                 parameter.grad = grad if parameter.grad is None else grad.add_(parameter.grad)
@@ -356,13 +364,8 @@ class Pipeline:
     ) -> float:
         """Performs the forward steps without gradients, and returns the mean loss, on all ranks.
         Modules are in whatever mode they are: call ``eval()`` before."""
-        self._begin(inputs, targets, weights)
-        left = _Countdown(self._timeout if timeout is None else timeout)
-        try:
-            self._run_with_losses(number, timeout, True, lengths)
-            return self._told_to_all(lambda: self._mean_loss(left)[0])
-        finally:
-            self._end_run()
+        with self._begun(inputs, targets, weights):
+            return self._run_to(lambda left: self._mean_loss(left)[0], number, timeout, True, lengths)
 
     def predict(
         self,
@@ -373,14 +376,15 @@ class Pipeline:
     ) -> list[Any]:
         """Performs the forward steps without gradients. Returns the output of each micro-batch on
         the ranks of the last stage, and an empty list on the others."""
-        self._begin(inputs, None, None, keeps_outputs=True)
-        try:
-            self._run_steps(number, timeout, True, lengths)
-            outputs = [self._run.outputs[i] for i in sorted(self._run.outputs)]
-            self._buffers.lend(_tensors_of(outputs))
-            return outputs
-        finally:
-            self._end_run()
+        with self._begun(inputs, None, None, keeps_outputs=True):
+
+            def end(left: _Countdown) -> list[Any]:
+                self._losses.total(left)
+                outputs = [self._run.outputs[i] for i in sorted(self._run.outputs)]
+                self._buffers.lend(_tensors_of(outputs))
+                return outputs
+
+            return self._run_to(end, number, timeout, True, lengths)
 
     def set_schedule(
         self, plan: Plan | str | Schedule | Mapping[str, Any], timeout: float | None = None
@@ -409,13 +413,7 @@ class Pipeline:
     def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
         """Yields this rank's parameters, by their names in the whole model."""
         seen = set()
-        for chunk in self._chunks:
-            for name, module in chunk.items.items():
-                for inner, parameter in module.named_parameters():
-                    if parameter not in seen:
-                        seen.add(parameter)
-                        yield _joined(name, inner), parameter
-        for name, module in self._shared.values():
+        for name, module in self._named_modules():
             for inner, parameter in module.named_parameters():
                 if parameter not in seen:
                     seen.add(parameter)
@@ -426,23 +424,38 @@ class Pipeline:
             yield parameter
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns the state of this rank's stages, by names of the whole model."""
-        return {
-            _joined(name, inner): value
-            for chunk in self._chunks
-            for name, module in chunk.items.items()
-            for inner, value in module.state_dict().items()
-        }
+        """Returns the state of this rank's stages and shared items, by names of the whole model.
+        Raises ValueError if two stages without names have state of the same name."""
+        state: dict[str, Any] = {}
+        for name, module in self._distinct_modules():
+            state.update({_joined(name, inner): value for inner, value in module.state_dict().items()})
+        return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Loads this rank's part of ``state``, which may be that of the whole model."""
-        own = [each for chunk in self._chunks for each in chunk.items.items()]
-        for name, module in [*own, *self._shared.values()]:
+        """Loads this rank's part of ``state``, which may be that of the whole model. Raises KeyError if
+        something is missing, and ValueError as :meth:`state_dict`."""
+        for name, module in self._distinct_modules():
             keys = {inner: _joined(name, inner) for inner in module.state_dict()}
             missing = [key for key in keys.values() if key not in state]
             if missing:
                 raise KeyError(f"the state has no {missing[0]!r}")
             module.load_state_dict({inner: state[key] for inner, key in keys.items()})
+
+    def _named_modules(self) -> list[tuple[str, nn.Module]]:
+        own = [each for chunk in self._chunks for each in chunk.items.items()]
+        return [*own, *self._shared.values()]
+
+    # The same, where each name has one meaning.
+    def _distinct_modules(self) -> list[tuple[str, nn.Module]]:
+        own = [(name, chunk) for chunk in self._chunks for name in chunk.items]
+        for (name, chunk), (other_name, other) in itertools.combinations(own, 2):
+            if name == other_name and chunk.items[name] is not other.items[name]:
+                what = f"an item called {name!r}" if name else "a module without a name"
+                raise ValueError(
+                    f"stages {chunk.stage} and {other.stage} both have {what}: give {{name: module}}, with "
+                    "names of the whole model"
+                )
+        return self._named_modules()
 
     def grad_norm(self, norm_type: float = 2.0, timeout: float | None = None) -> tuple[float, bool]:
         """Returns the norm of the whole model's gradients, and whether one of them is infinite or
@@ -571,19 +584,43 @@ class Pipeline:
         outline = plan.outline["pipelines"][number]
         group = outline["group_of_stage"][self._chunks[0].stage]
         cells = outline["actions"][group]
+        self._trains = has_backward(cells)
         for chunk in self._chunks:
             chunk.set_actions(cells)
 
-    def _begin(
+    # Has what a run reads and makes, until the run has ended.
+    @contextlib.contextmanager
+    def _begun(
         self,
         inputs: Sequence[Any],
         targets: Any,
         weights: Sequence[float] | None,
         scale: float = 1.0,
         keeps_outputs: bool = False,
-    ) -> None:
+    ) -> Iterator[None]:
+        if self._is_running:
+            raise RuntimeError("a run of this pipeline is under way")
+        run = self._run_of(inputs, targets, weights, scale, keeps_outputs)
+        self._is_running = True
+        self._run = run
+        try:
+            yield
+        finally:
+            self._run = _Run()
+            for chunk in self._chunks:
+                chunk.end()
+            self._is_running = False
+
+    def _run_of(
+        self,
+        inputs: Sequence[Any],
+        targets: Any,
+        weights: Sequence[float] | None,
+        scale: float,
+        keeps_outputs: bool,
+    ) -> _Run:
         count = self._pipeline["micro_batches"]
-        run = self._run = _Run()
+        run = _Run()
         if self.is_first:
             run.inputs = _micro_batches(inputs, count, "inputs")
         if self.is_last and targets is not None:
@@ -606,15 +643,11 @@ class Pipeline:
             run.whole = float(training["global_batch"] * max(training["sequence"], 1))
         run.scale = scale
         run.keeps_outputs = keeps_outputs
+        return run
 
     def _end_step(self) -> None:
         self._buffers.end_step()
         self._losses.move_on()
-
-    def _end_run(self) -> None:
-        self._run = _Run()
-        for chunk in self._chunks:
-            chunk.end()
 
     def _forward(self, chunk: Chunk, action: Any) -> None:
         saves = not action.evaluates
@@ -624,6 +657,9 @@ class Pipeline:
             if recomputes:
                 saved.keep_random_state(chunk.device)
             outputs = self._call(chunk, action, saved)
+        if not saves or recomputes:
+            # Within torch.autocast a step with gradients would find parameters converted without history.
+            torch.clear_autocast_cache()
         # Buffers have no history: they are used again and again.
         with torch.no_grad():
             for output, buffer in zip(outputs, action.outputs):
@@ -758,14 +794,6 @@ class Pipeline:
             for each in self._added:
                 each.finish(number)  # copies to the host, which wait for the stream
 
-    # Returns what call() returns. If it raises, the other ranks are told, whose calls end.
-    def _told_to_all(self, call: Callable[[], float]) -> float:
-        try:
-            return call()
-        except BaseException as error:
-            self._fail(error)
-            raise
-
     # Ends the pipeline on all ranks, those too that wait for losses.
     def _fail(self, error: BaseException) -> None:
         reason = f"rank {self._rank}: {type(error).__name__}: {error}"[:400]
@@ -835,7 +863,7 @@ class Pipeline:
 
     # Returns the mean loss over all ranks, and the sum of the weights.
     def _mean_loss(self, left: _Countdown) -> tuple[float, float]:
-        total, weight = self._losses.total(left())
+        total, weight = self._losses.total(left)
         return (total / weight if self._run.is_weighted and weight > 0 else total), weight
 
     def _run_steps(
@@ -844,15 +872,23 @@ class Pipeline:
         with self._buffers.working():
             self._core.run(number, timeout, evaluates, None if lengths is None else list(lengths))
 
-    # Performs a run whose losses are wanted.
-    def _run_with_losses(
-        self, number: int, timeout: float | None, evaluates: bool, lengths: Sequence[int] | None
-    ) -> None:
-        self._losses.begin(self._has_losses())
+    # Performs a run, and returns what end(time left) returns. If it does not come to that after its
+    # first step, the other ranks are told, whose calls end.
+    def _run_to(
+        self,
+        end: Callable[[_Countdown], _Ended],
+        number: int,
+        timeout: float | None,
+        evaluates: bool,
+        lengths: Sequence[int] | None,
+    ) -> _Ended:
+        left = None if timeout is None else _Countdown(timeout)
+        self._losses.begin(self._has_losses(), self._run.keeps_outputs)
         try:
             self._run_steps(number, timeout, evaluates, lengths)
+            return end(left or _Countdown(self._timeout))
         except BaseException as error:
-            if self._core.has_ended:
+            if self._core.has_ended or self._losses.is_under_way:
                 self._fail(error)
             raise
 
@@ -871,8 +907,9 @@ class Pipeline:
                 first = same[0]
                 if first.grad is None:
                     continue
+                grad = grad_of(first)  # the ranks of a DTensor's mesh have to take part
                 if self._who.is_first(item, is_cut(first)):
-                    yield _local(first.grad)
+                    yield grad
 
 
 def _callbacks(
@@ -943,7 +980,7 @@ class _Run:
 
 
 class _Countdown:
-    """What is left of a time limit in seconds; None: that of the library, for each call."""
+    """What is left of a time limit in seconds; None: there is none."""
 
     def __init__(self, timeout: float | None) -> None:
         self._end = None if timeout is None else time.monotonic() + timeout

@@ -518,7 +518,7 @@ Result<Schedule> random_schedule(Random& random, std::vector<uint32_t>* out_in_f
         return four_phase(plain_warmups(ranks), std::vector<bool>(ranks, true), micro_batches);
     }
   }();
-  // Its items arrive in another order than they are taken, which only levels without receives allow.
+  // Items are taken in another order than they arrive, which only level 1 allows.
   if (random(0, 4) == 0) {
     Schedule any = any_order(random, ranks, micro_batches);
     if (random(0, 1) == 0) *out_in_flight = needed_in_flight(any).value();
