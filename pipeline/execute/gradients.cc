@@ -399,12 +399,14 @@ Status GradientSums::move_piece(const SumPiece& piece, std::byte* packed, bool t
   const Given& given = given_[piece.gradient];
   const uint64_t size = element_bytes(given.held.type);
   const size_t dimensions = piece.box.dimensions;
-  // Runs along the last dimension, if it has no gaps.
-  const bool has_runs = dimensions > 0 && piece.strides[dimensions - 1] == 1;
-  const uint64_t run = has_runs ? piece.box.extent(dimensions - 1) : 1;
+  // Runs over the last dimensions, as far as there are no gaps.
+  uint64_t run = 1;
+  size_t outer = dimensions;
+  while (outer > 0 && (piece.box.extent(outer - 1) == 1 || piece.strides[outer - 1] == run)) {
+    run *= piece.box.extent(--outer);
+  }
   const uint64_t runs = piece.box.elements() / run;
   reshard::Numbers at{};
-  const size_t outer = has_runs ? dimensions - 1 : dimensions;
   for (uint64_t i = 0; i < runs; ++i) {
     uint64_t element = piece.offset;
     for (size_t d = 0; d < outer; ++d) element += at[d] * piece.strides[d];

@@ -258,9 +258,12 @@ def device_array(array: Any, communicator: Any) -> Any:
     current stream of its device has reached this call. Use the data after their requests have
     ended. The result keeps the array alive.
     """
+    return _device_array(array, context_of(communicator))
+
+
+def _device_array(array: Any, context: Any) -> Any:
     import hetcomm
 
-    context = context_of(communicator)
     tensor = array if isinstance(array, torch.Tensor) else _tensor_of(array)
     if not tensor.is_contiguous() or tensor.is_conj() or tensor.is_neg():
         raise BufferError("the tensor is not contiguous: use contiguous(), resolve_conj(), resolve_neg()")

@@ -167,6 +167,9 @@ def degrees(rank, size, folder):
     with pipeline.Pipeline(None, plan, own, loss=loss_of) as trainer:
         trainer.step(mine, targets=y.to(DEVICE))
         expect(trainer, expected, "data degree", exact=False)
+        # They are added up where they lie.
+        rooms = [each.room for each in trainer._added]
+        assert bool(rooms) == (rank < 2) and all(each.device == torch.device(DEVICE) for each in rooms), rooms
         norm, wrong = trainer.grad_norm()
         whole = sum(float(each.pow(2).sum()) for each in expected.values()) ** 0.5
         assert not wrong and abs(norm - whole) < 1e-6, (norm, whole)
@@ -214,6 +217,22 @@ def ended_early(rank, size, folder):
         expect(trainer, expected, "ended early")
         dist.barrier()
         trainer.close()
+    stop()
+    return True
+
+
+def late_sums(rank, size, folder):
+    """Gradients that are added up over ranks, and late in their stream when the stage has its last step behind it."""
+    start(rank, size, folder)
+    stages = [pipeline.Stage([0, 1], 1, data=2), pipeline.Stage([2], 1)]
+    plan = pipeline.Plan.of(stages=stages, tensors=[pipeline.Tensor("x", "float64", (2 * ROWS, WIDTH))],
+                            micro_batches=2, micro_batch_size=2 * ROWS, devices={0: 1, 1: 1, 2: 1}, schedule="gpipe")
+    model, x, y, expected = shifted(4)
+    model["0"].milliseconds = 100
+    mine = torch.cat([part.chunk(2)[rank % 2] for part in x.split(2 * ROWS)])
+    with pipeline.Pipeline(None, plan, own_modules(model, plan, rank), loss=loss_of) as trainer:
+        trainer.step(mine if rank < 2 else x, targets=y)
+        expect(trainer, expected, "late sums", exact=False)
     stop()
     return True
 
@@ -385,6 +404,9 @@ class OnDevice(TestCase):
         self.all_equal(run(2, other_streams), True)
 
     @unittest.skipIf("streams" in WITHOUT or "events" in WITHOUT, "memory is used again when its stream is done")
+    def test_late_gradients_are_added_up(self):
+        self.all_equal(run(3, late_sums), True)
+
     def test_gradients_and_outputs_outlast_their_reader(self):
         self.all_equal(run(2, lent_memory), True)
 

@@ -53,8 +53,16 @@ class HostBuffers:
     def lend(self, made: Iterable[torch.Tensor]) -> None:
         """The caller's stream will use these tensors, which a run has made."""
 
+    def room(self, size: int, dtype: torch.dtype) -> torch.Tensor:
+        """Returns memory for gradients that are added up."""
+        return torch.empty(size, dtype=dtype, device="cpu")
+
+    def array(self, room: torch.Tensor) -> Any:
+        """Returns ``room`` as the library takes it."""
+        return room
+
     def wait(self) -> None:
-        """Waits for the work of all steps, before buffers are freed."""
+        """Waits for the work of all steps."""
 
 
 class DeviceBuffers(HostBuffers):
@@ -109,6 +117,14 @@ class DeviceBuffers(HostBuffers):
             for part in (tensor._indices(), tensor._values()) if tensor.is_sparse else (tensor,):
                 if part.device == self.device:
                     part.record_stream(current)
+
+    def room(self, size: int, dtype: torch.dtype) -> torch.Tensor:
+        return torch.empty(size, dtype=dtype, device=self.device)
+
+    def array(self, room: torch.Tensor) -> Any:
+        from hetcomm.torch import _device_array
+
+        return _device_array(room, self._context)
 
     def wait(self) -> None:
         (self._module if self._stream is None else self._stream).synchronize()

@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from hetcomm._core import Layout
+from hetcomm.pipeline.buffers import HostBuffers
 from hetcomm.pipeline.plans import Plan
 from hetcomm.reshard.arrays import _elements
 from hetcomm.reshard.layouts import Box, layout_of_boxes
@@ -261,10 +262,11 @@ class HeldParameter:
             return torch.empty(0, dtype=getattr(torch, self.type), device="cpu")
         return _local(self.alike[0].detach()).to("cpu", copy=True).reshape(-1).contiguous()
 
-    def make_room(self) -> None:
-        """Makes the memory whose contents are added up over ranks."""
+    def make_room(self, buffers: HostBuffers) -> Any:
+        """Makes the memory whose contents are added up over ranks. Returns it as the library takes it."""
         size = _local(self.alike[0]).numel() if self.alike else 0
-        self.room = torch.empty(size, dtype=getattr(torch, self.type), device="cpu")
+        self.room = buffers.room(size, getattr(torch, self.type))
+        return buffers.array(self.room)
 
     def begin(self, trains: bool) -> None:
         """Begins a step. ``trains``: the schedule of this rank has backward steps. One without them

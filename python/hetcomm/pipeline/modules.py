@@ -147,9 +147,9 @@ class Pipeline:
             for each in self._held(lambda parameter: parameter.requires_grad, sizes):
                 held.append(each)
                 if each.cut is not None:
-                    each.make_room()
+                    array = each.make_room(self._buffers)
                     layout = each.cut.layout(self._who.own_stage(each.item))
-                    gradients.append(Gradient(each.item, each.index, layout, each.room))
+                    gradients.append(Gradient(each.item, each.index, layout, array))
 
         sizes = self._sizes(lambda parameter: parameter.requires_grad)
         self._agree(self._own, look_up)
@@ -792,7 +792,9 @@ class Pipeline:
         number = self._chunks.index(chunk)
         with torch.no_grad():
             for each in self._added:
-                each.finish(number)  # copies to the host, which wait for the stream
+                each.finish(number)
+        if self._added:
+            self._buffers.wait()  # the library reads them now
 
     # Ends the pipeline on all ranks, those too that wait for losses.
     def _fail(self, error: BaseException) -> None:
