@@ -81,6 +81,15 @@ TEST(BlockedPaths, AcknowledgementOnOnePathClearsAllCounts) {
   }
 }
 
+TEST(BlockedPaths, AcknowledgementOnOnePathUnblocksAnother) {
+  Paths paths;
+  paths.open(kTwo);
+  for (int i = 0; i < 3; ++i) EXPECT_FALSE(paths.fails(kOne));
+  EXPECT_FALSE(paths.breaks(kTwo, Passage::kPassed));
+  paths.open(kOne);
+  for (int i = 0; i < 3; ++i) EXPECT_FALSE(paths.fails(kTwo));
+}
+
 TEST(BlockedPaths, PairFailsOnlyOnceEveryPathHasFailed) {
   Paths paths;
   for (int i = 0; i < 2; ++i) {
