@@ -9,6 +9,8 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
+#include "pipeline/arrange/arrange.h"
+#include "pipeline/schedule/cells_json.h"
 #include "pipeline/schedule/faults.h"
 #include "pipeline/schedule/live.h"
 #include "pipeline/schedule/parameters_json.h"
@@ -24,6 +26,10 @@ constexpr double kMoved = 0.10;
 constexpr double kGain = 0.01;
 // A boundary that takes less than this part of the longest stage counts as none, and is not slow.
 constexpr double kSlight = 0.02;
+// Simulated steps of the search for an order within the limits: some tenths of a second.
+constexpr uint64_t kArrangeEffort = 4'000'000;
+// Schedules with more steps are not arranged.
+constexpr uint64_t kMaxArranged = 30'000;
 
 uint64_t whole_ns(const StageTime& stage) { return stage.forward_ns + stage.backward_ns; }
 
@@ -150,6 +156,9 @@ class Search {
         found.push_back(*std::move(candidate));
       }
     }
+    if (std::optional<Candidate> candidate = look_at_arranged(); candidate) {
+      found.push_back(*std::move(candidate));
+    }
     // Those that keep less come first among equal times.
     std::stable_sort(found.begin(), found.end(), [](const Candidate& one, const Candidate& other) {
       const auto key = [](const Candidate& each) {
@@ -177,16 +186,55 @@ class Search {
     // With one stage on each rank some are the same by two names.
     if (std::find(known_.begin(), known_.end(), schedule) != known_.end()) return std::nullopt;
     known_.push_back(schedule);
+    std::optional<Candidate> candidate = candidate_of(std::move(named->schedule));
+    if (!candidate) return candidate;
+    candidate->name = name;
+    candidate->parameters = std::move(parameters);
+    return candidate;
+  }
+
+  // Looks for an order of its own within the limits.
+  std::optional<Candidate> look_at_arranged() {
+    // The search knows no limits of stages.
+    const bool is_free = std::all_of(stage_limits_.begin(), stage_limits_.end(),
+                                     [](uint64_t each) { return each == 0; });
+    const uint64_t steps = uint64_t{ran_.stages()} * ran_.micro_batches;
+    if (!is_free || steps > kMaxArranged) return std::nullopt;
+    ArrangeProblem problem{.micro_batches = ran_.micro_batches,
+                           .rank_of = ran_.rank_of,
+                           .times = times_,
+                           .memory = check_.memory,
+                           .limits = check_.limits,
+                           .in_flight = {},
+                           .splits_backward = may_split_,
+                           .recomputes = {}};
+    if (!recomputed_.empty()) problem.recomputes.resize(ran_.stages());
+    for (const uint32_t stage : recomputed_) problem.recomputes[stage] = true;
+    const Result<Schedule> schedule = arrange(problem, {.effort = kArrangeEffort});
+    if (!schedule.ok()) return std::nullopt;
+    if (std::find(known_.begin(), known_.end(), schedule.value()) != known_.end()) {
+      return std::nullopt;
+    }
+    std::optional<Candidate> candidate = candidate_of(schedule.value());
+    if (!candidate) return candidate;
+    candidate->name = "arranged";
+    candidate->actions = schedule.value().actions;
+    return candidate;
+  }
+
+  // Returns none if |schedule| does not fit into the limits.
+  std::optional<Candidate> candidate_of(Schedule schedule) const {
     if (!fits(schedule)) return std::nullopt;
     ScheduleQuestion question;
-    question.schedule = std::move(named->schedule);
+    question.schedule = std::move(schedule);
     question.times = times_;
     question.check = check_;
     question.check.in_flight.clear();
     Result<Outlook> outlook = look_at(std::move(question));
     if (!outlook.ok()) return std::nullopt;
-    return Candidate{.name = name,
-                     .parameters = std::move(parameters),
+    return Candidate{.name = {},
+                     .parameters = {},
+                     .actions = {},
                      .total_ns = outlook->forecast.total_ns,
                      .peaks = std::move(outlook->peaks),
                      .in_flight = std::move(outlook->in_flight)};
@@ -385,10 +433,16 @@ std::string to_json(const RunView& view) {
     // One more than no step waits for in the simulation, whose transfers are all alike.
     std::vector<uint32_t> in_flight = best.in_flight;
     for (uint32_t& each : in_flight) ++each;
-    json["proposal"] = {
-        {"schedule",
-         {{"name", best.name}, {"parameters", OrderedJson(pipeline::json_of(best.parameters))}}},
-        {"in_flight", in_flight}};
+    OrderedJson schedule;
+    if (best.actions.empty()) {
+      schedule = {{"name", best.name},
+                  {"parameters", OrderedJson(pipeline::json_of(best.parameters))}};
+    } else {
+      for (const std::vector<Action>& each : best.actions) {
+        schedule["actions"].push_back(OrderedJson(cells_of(each)));
+      }
+    }
+    json["proposal"] = {{"schedule", std::move(schedule)}, {"in_flight", in_flight}};
   }
   return json.dump(1) + "\n";
 }

@@ -25,6 +25,7 @@ struct MovedTime {
 struct Candidate {
   std::string name;
   ScheduleParameters parameters;
+  std::vector<std::vector<Action>> actions;  // by rank, of one that was arranged; else empty
   uint64_t total_ns = 0;
   std::vector<int64_t> peaks;       // by rank
   std::vector<uint32_t> in_flight;  // by boundary: so many that no step waits for room
@@ -46,9 +47,9 @@ struct RunView {
   bool proposes = false;
 };
 
-// Measures the run of |question|, which has traces, and looks for better schedules: those that deal
-// stages to ranks as the schedule does, keep within the limits, and split backward steps only if it
-// does or |question| allows it. Without limits a rank may keep as many as the one that keeps most
+// Measures the run of |question|, which has traces, and looks for better schedules: known ones, and
+// one that is arranged within the limits. All deal stages to ranks as the schedule does, keep within
+// the limits, and split backward steps only if it does or |question| allows it. Without limits a rank may keep as many as the one that keeps most
 // now. Fails as check_size(), check(), measure() and look_at() do.
 Result<RunView> look_at_run(ScheduleQuestion question);
 

@@ -162,6 +162,20 @@ Outlook uneven(Outlook ran, uint32_t seed) {
   return ran;
 }
 
+Schedule schedule_of(const Candidate& candidate, const Schedule& ran) {
+  if (!candidate.actions.empty()) {
+    return {
+        .micro_batches = ran.micro_batches, .rank_of = ran.rank_of, .actions = candidate.actions};
+  }
+  ScheduleParameters parameters = candidate.parameters;
+  parameters.ranks = ran.ranks();
+  parameters.chunks = ran.stages() / ran.ranks();
+  parameters.micro_batches = ran.micro_batches;
+  Result<NamedSchedule> made = make_schedule(candidate.name, parameters);
+  EXPECT_TRUE(made.ok()) << candidate.name << made.status().text();
+  return made.ok() ? std::move(made)->schedule : Schedule();
+}
+
 class Runs : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(Runs, TimesAndMomentsComeBackFromTraces) {
@@ -269,17 +283,11 @@ TEST(RunView, ProposedScheduleTakesAsLongAsIsSaid) {
   ASSERT_TRUE(view.proposes);
   uint64_t before_ns = 0;
   for (const Candidate& each : view.candidates) {
-    ScheduleParameters parameters = each.parameters;
-    parameters.ranks = 4;
-    parameters.chunks = 1;
-    parameters.micro_batches = 12;
-    Result<NamedSchedule> made = make_schedule(each.name, parameters);
-    ASSERT_TRUE(made.ok()) << each.name << made.status().text();
-    EXPECT_EQ(outlook_of(made->schedule, view.outlook.times).forecast.total_ns, each.total_ns)
-        << each.name;
+    const Schedule made = schedule_of(each, view.outlook.schedule);
+    EXPECT_EQ(outlook_of(made, view.outlook.times).forecast.total_ns, each.total_ns) << each.name;
     EXPECT_GE(each.total_ns, before_ns);
     before_ns = each.total_ns;
-    for (const std::vector<Action>& actions : made->schedule.actions) {
+    for (const std::vector<Action>& actions : made.actions) {
       for (const Action& action : actions) EXPECT_NE(action.kind, ActionKind::kWeightGrad);
     }
   }
@@ -287,6 +295,46 @@ TEST(RunView, ProposedScheduleTakesAsLongAsIsSaid) {
   EXPECT_EQ(answer["proposal"]["schedule"]["name"], view.candidates.front().name);
   EXPECT_EQ(answer["run"]["total_ns"], view.run.total_ns);
   EXPECT_THAT(to_text(view), HasSubstr("proposed: " + view.candidates.front().name));
+}
+
+// With the memory of 1F1B and a slow link, an order of its own is far better than any known one, and
+// is proposed as a list of actions.
+TEST(RunView, OrderWithinTheLimitsIsArranged) {
+  PipelineTimes times;
+  times.stages.assign(8, {.forward_ns = 3800,
+                          .backward_ns = 6700,
+                          .input_grad_ns = 4640,
+                          .weight_grad_ns = 2060,
+                          .recompute_ns = 3800});
+  times.forward.resize(7);
+  times.forward[3] = {.busy_ns = 0, .latency_ns = 15'200};
+  times.backward = times.forward;
+  const json traces = traces_of(outlook_of(named("1f1b", 8, 16), times));
+  const RunView view = view_of(question(traces, {{"limits", nullptr}, {"may_split", true}}));
+  ASSERT_FALSE(view.candidates.empty());
+  const Candidate& best = view.candidates.front();
+  EXPECT_EQ(best.name, "arranged");
+  EXPECT_TRUE(view.proposes);
+  EXPECT_THAT(best.peaks, Each(Le(8)));
+  EXPECT_LT(static_cast<double>(best.total_ns),
+            0.95 * static_cast<double>(view.candidates[1].total_ns));
+  const json answer = json::parse(to_json(view));
+  json plan = {{"actions", answer["proposal"]["schedule"]["actions"]},
+               {"rank_of", view.outlook.schedule.rank_of}};
+  const std::string again = question(traces, {{"schedule", plan}});
+  json document = json::parse(again);
+  document.erase("traces");
+  document["in_flight"] = answer["proposal"]["in_flight"];
+  document["times"] = known(view.outlook.times)["times"];
+  Result<ScheduleQuestion> parsed = parse_question(document.dump());
+  ASSERT_TRUE(parsed.ok()) << parsed.status().text();
+  const Result<Outlook> outlook = look_at(std::move(parsed).value());
+  ASSERT_TRUE(outlook.ok()) << outlook.status().text();
+  EXPECT_EQ(outlook.value().forecast.total_ns, best.total_ns);
+  // Limits of stages are those of the known schedules only.
+  const RunView limited =
+      view_of(question(traces, {{"may_split", true}, {"stage_limits", std::vector<int>(8, 8)}}));
+  for (const Candidate& each : limited.candidates) EXPECT_NE(each.name, "arranged");
 }
 
 TEST(RunView, BackwardStepsAreSplitIfAllowedAndLimitsAreKept) {
@@ -320,12 +368,7 @@ TEST(RunView, LimitOfAStageIsKept) {
   const RunView limited = view_of(question(traces, {{"stage_limits", {0, 3, 0, 0}}}));
   EXPECT_LT(limited.candidates.size(), free.candidates.size());
   for (const Candidate& each : limited.candidates) {
-    ScheduleParameters parameters = each.parameters;
-    parameters.ranks = 4;
-    parameters.chunks = 1;
-    parameters.micro_batches = 12;
-    EXPECT_LE(count_live(make_schedule(each.name, parameters)->schedule).stages[1], 3u)
-        << each.name;
+    EXPECT_LE(count_live(schedule_of(each, limited.outlook.schedule)).stages[1], 3u) << each.name;
   }
   EXPECT_THAT(refusal(question(traces, {{"stage_limits", {1, 2}}})),
               HasSubstr("stage_limits of 2 stages for a schedule of 4"));
@@ -379,11 +422,7 @@ TEST(RunView, StagesInAVStayWhereTheyAre) {
   const RunView view = view_of(question(traces));
   ASSERT_FALSE(view.candidates.empty());
   for (const Candidate& each : view.candidates) {
-    ScheduleParameters parameters = each.parameters;
-    parameters.ranks = 2;
-    parameters.chunks = 2;
-    parameters.micro_batches = 8;
-    EXPECT_EQ(make_schedule(each.name, parameters)->schedule.rank_of, schedule.rank_of);
+    EXPECT_EQ(schedule_of(each, view.outlook.schedule).rank_of, schedule.rank_of);
   }
 }
 
