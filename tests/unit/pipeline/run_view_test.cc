@@ -297,7 +297,7 @@ TEST(RunView, ProposedScheduleTakesAsLongAsIsSaid) {
   EXPECT_THAT(to_text(view), HasSubstr("proposed: " + view.candidates.front().name));
 }
 
-// With the memory of 1F1B and a slow link, an order of its own is far better than any known one, and
+// With the memory of 1F1B and a slow link, an order of its own is far better than any known one. It
 // is proposed as a list of actions.
 TEST(RunView, OrderWithinTheLimitsIsArranged) {
   PipelineTimes times;
