@@ -82,6 +82,8 @@ def check(bench, part, delay_ms):
             faults = faults_of(part, *rows)
             slow = rows[0]["1f1b"]
             c = (slow["busy_us"] + slow["latency_us"]) / slow["stage_us"]
+            if abs(c - part) > 0.06:
+                faults.append(f"the data's way is {c:.2f} t, and {part} t is asked for")
             print(f"c = {c:.2f} t, attempt {attempt}: {describe(*rows)}: {'; '.join(faults) or 'good'}", flush=True)
             if not faults:
                 return

@@ -6,12 +6,10 @@
 //   * evaluations add nothing; a new list replaces the old one, and an empty one ends the sums
 //   * what ranks say differently or leave out is refused on all ranks, and changes nothing
 //   * a rank that fails, cancels, comes too late or dies while others add ends the run on all ranks
-#include <chrono>
 #include <functional>
 #include <map>
 #include <memory>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -434,19 +432,6 @@ INSTANTIATE_TEST_SUITE_P(
         .name = "tcp", .transports = "tcp", .settings = "", .thread_progress = true}),
     capi_case_name);
 
-uint64_t traffic_with(Member& me, int32_t peer) {
-  hetcomm_counters_t counters[4]{};
-  counters[0].struct_size = sizeof(counters[0]);
-  size_t count = 0;
-  EXPECT_EQ(hetcomm_communicator_counters(me.communicator(), peer, 4, counters, &count),
-            HETCOMM_OK);
-  uint64_t bytes = 0;
-  for (size_t i = 0; i < std::min<size_t>(count, 4); ++i) {
-    bytes += counters[i].bytes_sent + counters[i].bytes_received;
-  }
-  return bytes;
-}
-
 // Both ranks hold both stages. The first stage goes on only when the gradients of the second one
 // have been added up.
 TEST_P(PipelineEarlySums, SumsMoveWhileOtherStagesCompute) {
@@ -461,18 +446,12 @@ TEST_P(PipelineEarlySums, SumsMoveWhileOtherStagesCompute) {
     ASSERT_EQ(give(own.handle, gradients.list()).status, HETCOMM_OK);
     const uint64_t before = traffic_with(me, 1 - me.rank());
     bool has_waited = false;
-    own.model.before = [&](const hetcomm_pipeline_action_t& action) {
+    own.model.before = [&](const hetcomm_pipeline_action_t& action) -> hetcomm_status_t {
       if (action.stage != 0 || action.kind != HETCOMM_PIPELINE_BACKWARD || has_waited) {
         return HETCOMM_OK;
       }
       has_waited = true;
-      const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-      const uint64_t wanted = before + kElements * sizeof(uint64_t);
-      while (traffic_with(me, 1 - me.rank()) < wanted) {
-        if (std::chrono::steady_clock::now() > deadline) return HETCOMM_TIMED_OUT;
-        std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      }
-      return HETCOMM_OK;
+      return wait_for_traffic(me, 1 - me.rank(), before + kElements * sizeof(uint64_t));
     };
     gradients.fill(0);
     const Ran ran = own.run(0);

@@ -1,8 +1,11 @@
 // One rank's pipeline: made from a plan, and run.
 #pragma once
 
+#include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -23,6 +26,35 @@ inline std::vector<CapiCase> pipeline_cases() {
     few.push_back(std::move(each));
   }
   return few;
+}
+
+// Data moves while a callback waits.
+inline CapiCase moving_by_itself() {
+  return {.name = "tcp", .transports = "tcp", .settings = "", .thread_progress = true};
+}
+
+// Returns the bytes that this rank has exchanged with |peer|.
+inline uint64_t traffic_with(Member& me, int32_t peer) {
+  hetcomm_counters_t counters[4]{};
+  counters[0].struct_size = sizeof(counters[0]);
+  size_t count = 0;
+  EXPECT_EQ(hetcomm_communicator_counters(me.communicator(), peer, 4, counters, &count),
+            HETCOMM_OK);
+  uint64_t bytes = 0;
+  for (size_t i = 0; i < std::min<size_t>(count, 4); ++i) {
+    bytes += counters[i].bytes_sent + counters[i].bytes_received;
+  }
+  return bytes;
+}
+
+// Waits in a callback until that many bytes have been exchanged.
+inline hetcomm_status_t wait_for_traffic(Member& me, int32_t peer, uint64_t bytes) {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (traffic_with(me, peer) < bytes) {
+    if (std::chrono::steady_clock::now() > deadline) return HETCOMM_TIMED_OUT;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return HETCOMM_OK;
 }
 
 inline bool has(const std::string& text, const std::string& part) {

@@ -397,6 +397,30 @@ nlohmann::json trace_of(hetcomm_pipeline_t* handle) {
   return nlohmann::json::parse(text.c_str());
 }
 
+class PipelineWarmUps : public CapiTest {};
+INSTANTIATE_TEST_SUITE_P(All, PipelineWarmUps, ::testing::Values(moving_by_itself()),
+                         capi_case_name);
+
+// Rank 1 ends its first step only when the first stage has sent a second item. Where a receive for
+// the third stage stood in its way (ordered_test.cc), neither would go on.
+TEST_P(PipelineWarmUps, ItemsLeaveWhileOthersAreWaitedFor) {
+  constexpr uint64_t kHidden = 4096;  // the items are far longer than all other messages
+  PipelinePlan plan = plan_of(on_ranks({0, 1, 0, 1}), "looped-bfs", 4, 1, 1, kHidden);
+  for (pipeline::PlanBoundary& each : plan.pipelines.front().boundaries) each.in_flight = 4;
+  run(2, [&](Member& me) {
+    Trained own(me, plan);
+    const uint64_t before = traffic_with(me, 1 - me.rank());
+    own.model.before = [&](const hetcomm_pipeline_action_t& action) -> hetcomm_status_t {
+      const bool is_first =
+          action.stage == 1 && action.kind == HETCOMM_PIPELINE_FORWARD && action.micro_batch == 0;
+      return is_first ? wait_for_traffic(me, 0, before + 2 * kHidden * sizeof(uint64_t))
+                      : HETCOMM_OK;
+    };
+    const Ran ran = own.run(0);
+    EXPECT_EQ(ran.status, HETCOMM_OK) << ran.text;
+  });
+}
+
 // The first stage is slow in its first step, and the second one in its own: then the other items
 // are there before it asks for them.
 TEST_P(Pipelines, OnlyDataThatWasNotThereIsWaitedFor) {
