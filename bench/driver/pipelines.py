@@ -111,6 +111,8 @@ def compare_torch(place, question, rows):
         row["torch_version"] = compared["torch"]
         row["torch_us"] = {name: statistics.median(us) for name, us in other["us"].items()}
         row["torch_ratios"] = other["ratios"]
+        row["torch_forecast_us"] = other["torch_forecast_us"]
+        row["torch_replayed_us"] = other["replayed_us"]
 
 
 def measure_all(question):

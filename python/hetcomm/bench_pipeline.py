@@ -128,7 +128,8 @@ class _Job:
             micro_batches=micro_batches, micro_batch_size=1, schedule=made)
         return plan, made
 
-    def _own(self, schedule: str, micro_batches: int) -> tuple[Callable[[], Any], Any]:
+    def _own(self, schedule: str, micro_batches: int) -> tuple[Any, Callable[[], Any], Any]:
+        """A pipeline, a step of it, and its schedule."""
         from hetcomm import pipeline
 
         plan, made = self._plan(schedule, micro_batches)
@@ -137,7 +138,7 @@ class _Job:
         trainer = pipeline.Pipeline(self.communicator, plan, modules,
                                     loss=lambda output, target: output.mean())
         x = self.torch.ones(micro_batches, self.elements)
-        return (lambda: trainer.step(x, targets=x)), made
+        return trainer, (lambda: trainer.step(x, targets=x)), made
 
     def _idle(self, schedule: str, micro_batches: int) -> Callable[[], Any]:
         """A pipeline of callbacks that do nothing."""
@@ -193,15 +194,24 @@ class _Job:
                                    if one != other]
         return times
 
-    def _forecast_us(self, made: list[Any]) -> float:
-        totals = [each.forecast(self._times(each.rank_of))["total_ns"] for each in made]
+    def _forecast_us(self, made: list[Any], **options: Any) -> float:
+        return self._slope_us([each.forecast(self._times(each.rank_of), **options)["total_ns"] for each in made])
+
+    def _replayed_us(self, trainers: list[Any]) -> float:
+        """The time of a micro-batch in the last steps as simulated with each action as long as it was."""
+        return self._slope_us([json.loads(each.look_at_run("json"))["run"]["replayed_ns"] for each in trainers])
+
+    def _slope_us(self, totals_ns: list[int]) -> float:
         few, many = self.arguments.micro_batches
-        return (totals[1] - totals[0]) / (many - few) / 1e3
+        return (totals_ns[1] - totals_ns[0]) / (many - few) / 1e3
 
     def measure(self, schedule: str) -> dict[str, Any]:
         calls: dict[str, list[Callable[[], Any]]] = {}
         own = [self._own(schedule, each) for each in self.arguments.micro_batches]
-        calls["hetcomm.pipeline"] = [call for call, _ in own]
+        trainers = [trainer for trainer, _, _ in own]
+        schedules = [made for _, _, made in own]
+        calls["hetcomm.pipeline"] = [call for _, call, _ in own]
+        replays: list[float] = []
         if self.arguments.stage_ms == 0:
             calls[IDLE] = [self._idle(schedule, each) for each in self.arguments.micro_batches]
         ways = self._ways(schedule)
@@ -222,14 +232,19 @@ class _Job:
                     taken.append(time.perf_counter() - began)
                 if round_ > 0:  # the first one opens connections
                     us[name].append((taken[1] - taken[0]) / (many - few) * 1e6)
+                    if name == "hetcomm.pipeline" and self.arguments.stage_ms > 0:
+                        replays.append(self._replayed_us(trainers))
                 if self.rank == 0 and not self.arguments.json:
                     print(f"\r{schedule}, round {round_} of {self.arguments.rounds}   ", end="",
                           file=sys.stderr)
-        computations = sum(cell.count(";") + 1 for cell in own[1][1].actions[self.rank] if cell)
+        computations = sum(cell.count(";") + 1 for cell in schedules[1].actions[self.rank] if cell)
+        # Torch posts its receives right before their steps.
+        late = self._forecast_us(schedules, level="transfers", receives_ahead=0) if ways else 0
         return {"schedule": schedule, "ranks": self.ranks, "bytes": self.elements * 4,
                 "actions": computations / many,
                 "stage_us": self.arguments.stage_ms * 1e3,
-                "forecast_us": self._forecast_us([made for _, made in own]), "us": self._best(us)}
+                "forecast_us": self._forecast_us(schedules), "torch_forecast_us": late,
+                "replayed_us": statistics.median(replays or [0]), "us": self._best(us)}
 
     def _ways(self, schedule: str) -> dict[str, bool]:
         """The ways in which torch runs |schedule|, and whether receives are posted late; none: it has no such
@@ -258,13 +273,14 @@ def _ratios(row: dict[str, Any]) -> dict[str, float]:
 
 
 def _table(rows: list[dict[str, Any]]) -> str:
-    text = ("# Times of a micro-batch in ms; in brackets, how many times as long as hetcomm.pipeline in the same "
-            "round\n"
-            f"{'schedule':<18}{'stage':>8}{'forecast':>10}{'hetcomm.pipeline':>18}"
+    text = ("# Times of a micro-batch in ms; replayed: simulated with each step of hetcomm.pipeline as long as it was;\n"
+            "# in brackets, how many times as long as hetcomm.pipeline in the same round\n"
+            f"{'schedule':<18}{'stage':>8}{'forecast':>10}{'replayed':>10}{'hetcomm.pipeline':>18}"
             f"{'torch over gloo':>22}{'torch over hetcomm':>22}\n")
     for row in rows:
         ratios = _ratios(row)
         text += (f"{row['schedule']:<18}{row['stage_us'] / 1e3:>8.2f}{row['forecast_us'] / 1e3:>10.2f}"
+                 f"{row['replayed_us'] / 1e3:>10.2f}"
                  f"{statistics.median(row['us']['hetcomm.pipeline']) / 1e3:>18.2f}")
         for name in ("torch over gloo", "torch over hetcomm"):
             if name in ratios:

@@ -91,7 +91,8 @@ class Schedule:
     def csv(self, level: str = "compute", **options: Any) -> str:
         """Returns a line for each rank. ``level`` is "compute", "transfers" (with sends and
         receives) or "waits". ``options`` are ``receives_ahead``, ``send_waits``, ``send_buffers``
-        and ``reductions``."""
+        and ``reductions``. Torch adds transfers to "compute" by itself; from 2.15 on it takes a file
+        with transfers only at the level "waits" with ``send_waits="at_once"``."""
         return draft_schedule(json.dumps({**self._question, "level": level, **options}), "csv")
 
     def forecast(self, times: Mapping[str, Any] | None = None, **options: Any) -> dict[str, Any]:
