@@ -49,6 +49,15 @@ bool matches_any(std::string_view patterns, const std::string& name) {
   return false;
 }
 
+// Whether the suite or the test of the full |name| begins with "Timed".
+bool is_timed(std::string_view name) {
+  for (size_t at = name.find("Timed"); at != std::string_view::npos;
+       at = name.find("Timed", at + 1)) {
+    if (at == 0 || name[at - 1] == '.' || name[at - 1] == '/') return true;
+  }
+  return false;
+}
+
 // Returns the timed tests that |filter| selects, separated by colons.
 std::string timed_tests_of(std::string_view filter) {
   const size_t minus = std::min(filter.find('-'), filter.size());
@@ -60,7 +69,7 @@ std::string timed_tests_of(std::string_view filter) {
     const testing::TestSuite& suite = *program.GetTestSuite(i);
     for (int k = 0; k < suite.total_test_count(); ++k) {
       const std::string name = std::string(suite.name()) + "." + suite.GetTestInfo(k)->name();
-      if (name.find("Timed") == std::string::npos) continue;
+      if (!is_timed(name)) continue;
       if (!matches_any(chosen, name) || matches_any(refused, name)) continue;
       names += (names.empty() ? "" : ":") + name;
     }
@@ -76,6 +85,11 @@ bool choose_by_time() {
   const char* const wanted = std::getenv("HETCOMM_TEST_TIMING");
   if (wanted == nullptr || std::string_view(wanted) != "1") {
     if (timed.empty()) return true;
+    if (wanted != nullptr && std::string_view(wanted) == "never") {
+      std::printf("tests of time that nothing runs, as the program is not TIMED: %s\n",
+                  timed.c_str());
+      return false;
+    }
     const char* const joint = filter.find('-') == std::string::npos ? "-" : ":";
     GTEST_FLAG_SET(filter, filter + joint + timed);
     std::printf("left out, since only HETCOMM_TEST_TIMING=1 runs tests of time: %s\n",

@@ -643,6 +643,29 @@ TEST_F(StoreTest, LostReplyIsSentAgain) {
   EXPECT_THAT(std::string(late.status().text()), HasSubstr("have already joined"));
 }
 
+// A rank that stores a value has read the reply before that. Were the gather sent once more, it would be
+// another process's.
+TEST_F(StoreTest, ReplyIsForgottenOnceItsRankStoresAValue) {
+  ranks_ = 2;
+  start();
+  const StoreClient::Options made = options_with(std::byte{1}, 1);
+  Result<FoundStore> first = find_store(log_, made, in(10));
+  ASSERT_TRUE(first.ok());
+  send_gather(first->socket, 1, 2, bytes_of("1"));
+  StoreClient other(log_, options_with(std::byte{2}, 0));
+  ASSERT_TRUE(other.gather("world", 2, bytes_of("0"), in(30)).ok());
+  ASSERT_EQ(next_of(first->socket), 1);
+  send_request(first->socket, {.operation = StoreOperation::kPut,
+                               .number = 2,
+                               .rank = 1,
+                               .key = "key",
+                               .value = bytes_of("2")});
+  ASSERT_TRUE(other.get("key", in(30)).ok());
+  StoreClient again(log_, made);
+  const auto late = again.gather("world", 2, bytes_of("1"), in(30));
+  EXPECT_THAT(std::string(late.status().text()), HasSubstr("have already joined"));
+}
+
 // Relays bytes between a store and one client at a time. The first connection is closed once
 // |limit| bytes from the store have passed.
 class BreakingProxy {
