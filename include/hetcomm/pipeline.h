@@ -29,7 +29,7 @@
  * ranks that hold the same: those of each stage while later steps run (AutoHet, section 4). The
  * trainer may sum others itself in the callback |reduce_grad|. What a gradient counts, such as by
  * samples or tokens, is the trainer's to decide: it multiplies its loss. The weight of gradients in
- * a plan is for it.
+ * a plan is for it. hetcomm_pipeline_total() gives all ranks the loss and the norm of gradients.
  *
  * Threads. hetcomm_pipeline_run() calls the callbacks in the calling thread, one at a time, in the
  * order of the schedule. Data moves while they run if the context has a progress thread
@@ -296,6 +296,32 @@ typedef struct hetcomm_pipeline_gradient {
  * |timeout_ns| and other errors are as for hetcomm_pipeline_set_schedule(). [serial] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_pipeline_set_gradients(
     hetcomm_pipeline_t* pipeline, const hetcomm_pipeline_gradient_t* gradients, size_t count,
+    uint64_t timeout_ns) HETCOMM_NOEXCEPT;
+
+/* Figures of all ranks together. */
+typedef struct hetcomm_pipeline_totals {
+  /* The caller sets it to sizeof(hetcomm_pipeline_totals_t). */
+  size_t struct_size;
+  /* The caller sets it, alike on all ranks: 2 for the Euclidean norm, another number above 0,
+   * INFINITY for the greatest absolute value, or 0 for no norm. */
+  double norm_type;
+  /* The norm of the gradients that hetcomm_pipeline_set_gradients() names, as their buffers hold
+   * them now. Each element of the model counts once, however many ranks hold it. */
+  double norm;
+  int32_t has_nonfinite; /* 1: one of them is infinite or no number */
+  int32_t reserved;
+} hetcomm_pipeline_totals_t;
+
+/* Replaces each of |count| |values|, at most 4096, by its sum over all ranks, such as losses and
+ * numbers of tokens, and fills |totals| unless it is NULL. All ranks get the same bits. Collective:
+ * every rank calls it between two runs, with as many values. Work of streams on the gradients has
+ * ended. If it fails, |values| are as before.
+ *   INVALID_ARGUMENT  |values| is NULL, |count| is too large, or a field of |totals| is wrong; the
+ *                     other ranks get ABORTED.
+ *   MISMATCH          Ranks ask for different figures.
+ * |timeout_ns| and other errors are as for hetcomm_pipeline_set_schedule(). [serial] */
+HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_pipeline_total(
+    hetcomm_pipeline_t* pipeline, double* values, size_t count, hetcomm_pipeline_totals_t* totals,
     uint64_t timeout_ns) HETCOMM_NOEXCEPT;
 
 /* Ends the run that is under way on all ranks, or else the next one, such as when the run has just

@@ -1,6 +1,7 @@
 #include "pipeline/execute/executor.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <exception>
 #include <new>
@@ -169,6 +170,55 @@ Status Executor::set_gradients(const hetcomm_pipeline_gradient_t* gradients, siz
   HETCOMM_RETURN_IF_ERROR(agreed.status);
   sums_ = std::move(next);
   facts_.buffer_bytes = loaded_->buffer_bytes() + sums_->buffer_bytes();
+  return {};
+}
+
+Status Executor::total(double* values, size_t count, hetcomm_pipeline_totals_t* totals,
+                       uint64_t timeout_ns, const Status& known) {
+  HETCOMM_RETURN_IF_ERROR(check_process());
+  if (!ended_.ok()) return ended_;
+  const double type = totals != nullptr ? totals->norm_type : 0;
+  GradientNorm own(type);
+  // The type of the norm, what this rank has of it, and its values.
+  std::vector<uint64_t> words;
+  const Status measured = status_of([&]() -> Status {
+    HETCOMM_RETURN_IF_ERROR(known);
+    if (type > 0 && sums_) HETCOMM_RETURN_IF_ERROR(sums_->measure(own));
+    words = {std::bit_cast<uint64_t>(type), std::bit_cast<uint64_t>(own.part()),
+             own.has_nonfinite() ? 1u : 0u};
+    for (size_t i = 0; i < count; ++i) words.push_back(std::bit_cast<uint64_t>(values[i]));
+    return {};
+  });
+  const Agreement agreed = agree(communicator_.get(), measured, loaded_->hash(), timeout_ns);
+  if (!agreed.all_know) return fail_between_runs(agreed.status);
+  HETCOMM_RETURN_IF_ERROR(agreed.status);
+  Result<std::vector<std::vector<uint64_t>>> told = std::vector<std::vector<uint64_t>>();
+  const Status gathered = status_of([&]() -> Status {
+    told = pipeline::gather(communicator_.get(), words, HETCOMM_TIMEOUT_DEFAULT);
+    return told.status();
+  });
+  if (!gathered.ok()) return fail_between_runs(gathered);
+  const auto& all = told.value();
+  for (size_t rank = 0; rank < all.size(); ++rank) {
+    if (all[rank].size() == words.size() && all[rank].front() == words.front()) continue;
+    return {
+        Code::kMismatch,
+        fmt::format("rank {} asks for the sums of {} values and the norm of type {}, and rank {} "
+                    "for {} and {}",
+                    rank_, count, type, rank, all[rank].size() - 3,
+                    std::bit_cast<double>(all[rank].front()))};
+  }
+  // In the order of ranks, so that all get the same.
+  GradientNorm norm(type);
+  std::fill_n(values, count, 0.0);
+  for (const std::vector<uint64_t>& each : all) {
+    norm.add(std::bit_cast<double>(each[1]), each[2] != 0);
+    for (size_t i = 0; i < count; ++i) values[i] += std::bit_cast<double>(each[3 + i]);
+  }
+  if (type > 0) {
+    totals->norm = norm.norm();
+    totals->has_nonfinite = norm.has_nonfinite() ? 1 : 0;
+  }
   return {};
 }
 

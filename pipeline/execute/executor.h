@@ -47,6 +47,10 @@ class Executor {
   // Replaces what is added up at the end of runs. Collective, as set_schedule().
   Status set_gradients(const hetcomm_pipeline_gradient_t* gradients, size_t count,
                        uint64_t timeout_ns, const Status& known);
+  // Adds up |values| over all ranks, and finds the norm of the gradients unless |totals| is null.
+  // Collective, as set_schedule().
+  Status total(double* values, size_t count, hetcomm_pipeline_totals_t* totals, uint64_t timeout_ns,
+               const Status& known);
   Status cancel(const char* reason);
   // Fails with kForked in a forked child.
   Status check_process() const;

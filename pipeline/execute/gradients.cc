@@ -449,6 +449,32 @@ Status GradientSums::settle(const RunLimits& limits, const std::function<Status(
   return {};
 }
 
+Status GradientSums::measure(GradientNorm& norm) const {
+  constexpr uint64_t kChunkBytes = uint64_t{1} << 20;
+  std::vector<std::byte> copy;
+  for (const SumPiece& whole : plan_.counted) {
+    const int32_t type = given_[whole.gradient].held.type;
+    const uint64_t size = element_bytes(type);
+    const size_t dimensions = whole.box.dimensions;
+    // Slabs along the first dimension, so that a copy of one is small.
+    const uint64_t rows = dimensions > 0 ? whole.box.extent(0) : 1;
+    const uint64_t row_bytes = whole.box.elements() / rows * size;
+    const uint64_t step = std::max<uint64_t>(1, kChunkBytes / row_bytes);
+    for (uint64_t first = 0; first < rows; first += step) {
+      SumPiece slab = whole;
+      if (dimensions > 0) {
+        slab.box.begin[0] = whole.box.begin[0] + first;
+        slab.box.end[0] = std::min(whole.box.end[0], slab.box.begin[0] + step);
+        slab.offset += first * whole.strides[0];
+      }
+      copy.resize(slab.box.elements() * size);
+      HETCOMM_RETURN_IF_ERROR(move_piece(slab, copy.data(), true));
+      norm.add(copy.data(), slab.box.elements(), type);
+    }
+  }
+  return {};
+}
+
 void GradientSums::drain() {
   for (Bucket& bucket : buckets_) pipeline::drain(bucket.request);
 }

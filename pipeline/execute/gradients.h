@@ -15,6 +15,7 @@
 
 #include "pipeline/execute/api.h"
 #include "pipeline/execute/channel.h"
+#include "pipeline/execute/norm.h"
 #include "pipeline/execute/program.h"
 #include "pipeline/execute/sum_plan.h"
 #include "pipeline/plan/plan.h"
@@ -43,6 +44,8 @@ class GradientSums {
   // Starts what was not started, and waits until all sums are there. Meanwhile check() tells whether
   // the run has ended.
   Status settle(const RunLimits& limits, const std::function<Status()>& check);
+  // Adds the elements that count on this rank to |norm|. No run is under way.
+  Status measure(GradientNorm& norm) const;
   // Waits until no operation is under way. The communicator that open() got was aborted.
   void drain();
 

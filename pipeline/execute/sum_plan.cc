@@ -248,6 +248,7 @@ Result<SumPlan> plan_sums(const std::vector<std::vector<HeldGradient>>& held, ui
   // all ranks. Small pieces have the number 0.
   using Place = std::tuple<int64_t, std::vector<uint32_t>, int32_t, uint64_t>;
   std::map<Place, SumBucket> buckets;
+  std::vector<SumPiece> counted;
   for (const auto& [tensor, shared] : tensors) {
     const auto mine = own.find(tensor);
     uint64_t number = uint64_t{tensor.second} << 32;
@@ -258,6 +259,11 @@ Result<SumPlan> plan_sums(const std::vector<std::vector<HeldGradient>>& held, ui
         return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
       };
       const bool is_in_one_set = std::count_if(sets.begin(), sets.end(), has_rank) == 1;
+      if (sets.front().front() == rank) {
+        SumPiece piece{.gradient = mine->second, .box = box};
+        static_cast<void>(find_place(held[rank][mine->second], box, piece));
+        counted.push_back(piece);
+      }
       bool is_first = true;
       for (const std::vector<uint32_t>& ranks : sets) {
         const bool is_in = has_rank(ranks);
@@ -286,6 +292,7 @@ Result<SumPlan> plan_sums(const std::vector<std::vector<HeldGradient>>& held, ui
     HETCOMM_RETURN_IF_ERROR(shared.for_each_piece(use));
   }
   SumPlan plan;
+  plan.counted = std::move(counted);
   plan.sets.assign(all_sets.begin(), all_sets.end());
   for (auto& [place, bucket] : buckets) {
     const auto& ranks = std::get<1>(place);

@@ -65,6 +65,8 @@ struct SumPlan {
   // This rank adds these. Those of a set are in one order on all of its ranks: the last items come
   // first, as backward steps make their gradients.
   std::vector<SumBucket> buckets;
+  // The pieces of all tensors that this rank counts, when each has to count on one rank.
+  std::vector<SumPiece> counted;
 };
 
 // Plans the sums of |rank|. |held| has what each rank holds. Fails with kInvalidArgument and a text

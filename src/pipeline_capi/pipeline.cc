@@ -97,6 +97,21 @@ Status read_trainer(const hetcomm_pipeline_chunk_t* chunks, size_t count,
 }
 
 // Checks what can be checked before the other ranks are told.
+Status check_totals(const double* values, size_t count, const hetcomm_pipeline_totals_t* totals) {
+  constexpr size_t kMaxValues = 4096;
+  if (count > 0 && values == nullptr) return capi::null_argument("values");
+  if (count > kMaxValues) {
+    return {Code::kInvalidArgument, "count is above " + std::to_string(kMaxValues)};
+  }
+  if (totals == nullptr) return {};
+  if (totals->struct_size < sizeof(hetcomm_pipeline_totals_t)) {
+    return {Code::kInvalidArgument, "totals.struct_size is too small"};
+  }
+  // NaN fails, too.
+  if (totals->norm_type >= 0) return {};
+  return {Code::kInvalidArgument, "totals.norm_type is below 0, or no number"};
+}
+
 Status check_create(const char* plan, const hetcomm_pipeline_options_t* given,
                     hetcomm_pipeline_options_t& options, hetcomm_pipeline_t** out) {
   if (out == nullptr) return capi::null_argument("out_pipeline");
@@ -169,6 +184,19 @@ hetcomm_status_t hetcomm_pipeline_set_gradients(hetcomm_pipeline_t* pipeline,
     HETCOMM_RETURN_IF_ERROR(running.status());
     const Status known = check_list("gradients", gradients, count, kMaxGradients);
     return pipeline->executor->set_gradients(gradients, count, timeout_ns, known);
+  });
+}
+
+hetcomm_status_t hetcomm_pipeline_total(hetcomm_pipeline_t* pipeline, double* values, size_t count,
+                                        hetcomm_pipeline_totals_t* totals,
+                                        uint64_t timeout_ns) noexcept {
+  return capi::guard([&]() -> Status {
+    HETCOMM_RETURN_IF_ERROR(check(pipeline));
+    const Running running(*pipeline);
+    HETCOMM_RETURN_IF_ERROR(running.status());
+    const Status known = check_totals(values, count, totals);
+    return pipeline->executor->total(values, known.ok() ? count : 0, known.ok() ? totals : nullptr,
+                                     timeout_ns, known);
   });
 }
 

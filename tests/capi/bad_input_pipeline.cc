@@ -110,6 +110,8 @@ TEST_F(BadPipeline, InvalidHandlesAreRefused) {
           [=](Outputs&) { return hetcomm_pipeline_set_schedule(wrong, kPlan, 0); }},
          {"set_gradients", HETCOMM_INVALID_ARGUMENT,
           [=](Outputs&) { return hetcomm_pipeline_set_gradients(wrong, nullptr, 0, 0); }},
+         {"total", HETCOMM_INVALID_ARGUMENT,
+          [=](Outputs&) { return hetcomm_pipeline_total(wrong, nullptr, 0, nullptr, 0); }},
          {"facts", HETCOMM_INVALID_ARGUMENT,
           [=](Outputs&) {
             Facts facts{};
@@ -234,6 +236,7 @@ TEST_F(BadPipeline, ForkedChildMayNotUseThePipeline) {
                          hetcomm_pipeline_cancel(own, "child") == HETCOMM_FORKED &&
                          hetcomm_pipeline_set_schedule(own, kPlan, 0) == HETCOMM_FORKED &&
                          hetcomm_pipeline_set_gradients(own, nullptr, 0, 0) == HETCOMM_FORKED &&
+                         hetcomm_pipeline_total(own, nullptr, 0, nullptr, 0) == HETCOMM_FORKED &&
                          hetcomm_pipeline_destroy(own) == HETCOMM_FORKED && calls_ == 0;
     _exit(refused ? 0 : 1);
   }

@@ -643,8 +643,7 @@ TEST_F(StoreTest, LostReplyIsSentAgain) {
   EXPECT_THAT(std::string(late.status().text()), HasSubstr("have already joined"));
 }
 
-// A rank that stores a value has read the reply before that. Were the gather sent once more, it would be
-// another process's.
+// A rank that stores a value has read the reply before that.
 TEST_F(StoreTest, ReplyIsForgottenOnceItsRankStoresAValue) {
   ranks_ = 2;
   start();

@@ -6,6 +6,7 @@
 //   * evaluations add nothing; a new list replaces the old one, and an empty one ends the sums
 //   * what ranks say differently or leave out is refused on all ranks, and changes nothing
 //   * a rank that fails, cancels, comes too late or dies while others add ends the run on all ranks
+#include <cmath>
 #include <functional>
 #include <map>
 #include <memory>
@@ -98,6 +99,28 @@ class Gradients {
             << "rank " << rank_ << ", item " << each.wish.item << ", element " << element;
       }
     }
+  }
+  // Returns the norm of the sums of all wishes, whoever holds them.
+  static double norm_of(const PipelinePlan& plan, const std::vector<Wish>& wishes, uint64_t seed,
+                        bool is_greatest) {
+    const Gradients all(plan, UINT32_MAX, {});
+    double squares = 0;
+    double greatest = 0;
+    for (const Wish& wish : wishes) {
+      uint64_t elements = 1;
+      for (const uint64_t length : wish.shape) elements *= length;
+      for (uint64_t element = 0; element < elements; ++element) {
+        uint64_t sum = 0;
+        for (const auto& [holder, terms] : all.terms_of(wish.item)) {
+          for (uint64_t term = 0; term < terms; ++term) {
+            sum += value(wish, holder, term, element, seed);
+          }
+        }
+        squares += static_cast<double>(sum) * static_cast<double>(sum);
+        greatest = std::max(greatest, static_cast<double>(sum));
+      }
+    }
+    return is_greatest ? greatest : std::sqrt(squares);
   }
   void expect_as_filled(uint64_t seed) {
     for (const Own& each : own_) {
@@ -422,6 +445,81 @@ TEST_P(PipelineGradients, WrongListsAreRefusedOnAllRanks) {
     list = good.list();
     if (me.rank() == 2) list[0].struct_size = 1;
     refuse(list, "gradients[0].struct_size");
+  });
+}
+
+hetcomm_pipeline_totals_t totals_of(double type) {
+  hetcomm_pipeline_totals_t totals{};
+  totals.struct_size = sizeof(totals);
+  totals.norm_type = type;
+  return totals;
+}
+
+// A tensor degree with copies and with cuts, data degrees, and two pipelines of different depth.
+TEST_P(PipelineGradients, NormCountsEachElementOnce) {
+  PipelinePlan plan =
+      plan_of({{.ranks = {0, 1}, .degrees = {.data = 1, .tensor = 2}}, {.ranks = {2}}}, "1f1b", 3);
+  const PipelinePlan other = plan_of({{.ranks = {3}}, {.ranks = {3}}}, "looped-bfs", 2);
+  plan.pipelines.push_back(other.pipelines.front());
+  plan.training.global_batch += other.training.global_batch;
+  plan.ranks.resize(4, plan.ranks.front());
+  std::vector<Wish> wishes = wishes_of(2);
+  wishes.push_back({.item = 1, .index = 2, .shape = {300, 1024}, .is_cut = false});
+  run(4, [&](Member& me) {
+    Gradients gradients(plan, static_cast<uint32_t>(me.rank()), wishes);
+    Trained own(me, plan);
+    ASSERT_EQ(give(own.handle, gradients.list()).status, HETCOMM_OK);
+    gradients.fill(5);
+    ASSERT_EQ(own.run(5).status, HETCOMM_OK);
+    for (const double type : {2.0, HUGE_VAL}) {
+      hetcomm_pipeline_totals_t totals = totals_of(type);
+      double values[] = {1.5, static_cast<double>(me.rank())};
+      ASSERT_EQ(hetcomm_pipeline_total(own.handle, values, 2, &totals, 0), HETCOMM_OK)
+          << hetcomm_pipeline_last_error();
+      const double expected = Gradients::norm_of(plan, wishes, 5, std::isinf(type));
+      EXPECT_NEAR(totals.norm / expected, 1, 1e-12);
+      EXPECT_EQ(totals.has_nonfinite, 0);
+      EXPECT_EQ(values[0], 6);
+      EXPECT_EQ(values[1], 6);
+    }
+    hetcomm_pipeline_totals_t none = totals_of(0);
+    none.norm = 7;
+    ASSERT_EQ(hetcomm_pipeline_total(own.handle, nullptr, 0, &none, 0), HETCOMM_OK);
+    EXPECT_EQ(none.norm, 7);
+  });
+}
+
+TEST_P(PipelineGradients, TotalsThatDifferChangeNothing) {
+  run(2, [](Member& me) {
+    const PipelinePlan plan = plan_of(on_ranks({0, 1}), "1f1b", 2);
+    Trained own(me, plan);
+    double values[] = {1, 2, 3};
+    const auto expect = [&](size_t count, double type, hetcomm_status_t first,
+                            hetcomm_status_t second, const char* text) {
+      hetcomm_pipeline_totals_t totals = totals_of(type);
+      EXPECT_EQ(hetcomm_pipeline_total(own.handle, values, count, &totals, 0),
+                me.rank() == 0 ? first : second);
+      EXPECT_TRUE(has(hetcomm_pipeline_last_error(), text)) << hetcomm_pipeline_last_error();
+      EXPECT_EQ(values[0], 1);
+    };
+    const bool is_first = me.rank() == 0;
+    expect(is_first ? 1 : 2, 2, HETCOMM_MISMATCH, HETCOMM_MISMATCH, "asks for the sums of");
+    expect(1, is_first ? 1 : 2, HETCOMM_MISMATCH, HETCOMM_MISMATCH, "the norm of type");
+    expect(1, is_first ? -1 : 2, HETCOMM_INVALID_ARGUMENT, HETCOMM_ABORTED, "norm_type is below 0");
+    expect(1, is_first ? std::nan("") : 2, HETCOMM_INVALID_ARGUMENT, HETCOMM_ABORTED, "no number");
+    expect(is_first ? 5000 : 1, 2, HETCOMM_INVALID_ARGUMENT, HETCOMM_ABORTED,
+           "count is above 4096");
+    EXPECT_EQ(own.run(0).status, HETCOMM_OK);
+    EXPECT_EQ(hetcomm_pipeline_total(own.handle, values, 3, nullptr, 0), HETCOMM_OK);
+    EXPECT_EQ(values[2], 6);
+    EXPECT_TRUE(me.meet());
+    // A rank that does not come ends the pipeline.
+    if (me.rank() == 0) {
+      EXPECT_EQ(hetcomm_pipeline_total(own.handle, values, 3, nullptr, 100 * kMs),
+                HETCOMM_TIMED_OUT);
+      EXPECT_EQ(own.run(1).status, HETCOMM_TIMED_OUT);
+    }
+    EXPECT_TRUE(me.meet());
   });
 }
 

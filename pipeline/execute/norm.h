@@ -1,0 +1,34 @@
+// The norm of gradients, over parts of them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace hetcomm::pipeline {
+
+class GradientNorm {
+ public:
+  // |type| is above 0; infinite: the greatest absolute value.
+  explicit GradientNorm(double type) : type_(type) {}
+
+  // Adds |count| elements of |datatype|, one of HETCOMM_INT8 to HETCOMM_COMPLEX128.
+  void add(const std::byte* data, uint64_t count, int32_t datatype);
+  // Adds what another rank has.
+  void add(double part, bool has_nonfinite);
+
+  // The sum of powers, or the greatest absolute value.
+  double part() const { return part_; }
+  // Whether an element was infinite or no number.
+  bool has_nonfinite() const { return has_nonfinite_; }
+  double norm() const;
+
+ private:
+  template <typename Read>
+  void add_each(uint64_t count, Read&& read);
+
+  double type_;
+  double part_ = 0;
+  bool has_nonfinite_ = false;
+};
+
+}  // namespace hetcomm::pipeline
