@@ -303,19 +303,20 @@ typedef struct hetcomm_pipeline_totals {
   /* The caller sets it to sizeof(hetcomm_pipeline_totals_t). */
   size_t struct_size;
   /* The caller sets it, alike on all ranks: 2 for the Euclidean norm, another number above 0,
-   * INFINITY for the greatest absolute value, or 0 for no norm. */
+   * INFINITY for the greatest absolute value, or 0 for no norm: then the others become 0. */
   double norm_type;
   /* The norm of the gradients that hetcomm_pipeline_set_gradients() names, as their buffers hold
    * them now. Each element of the model counts once, however many ranks hold it. */
   double norm;
-  int32_t has_nonfinite; /* 1: one of them is infinite or no number */
+  /* 1: one of them is infinite or no number. The norm of finite ones may be infinite, too. */
+  int32_t has_nonfinite;
   int32_t reserved;
 } hetcomm_pipeline_totals_t;
 
 /* Replaces each of |count| |values|, at most 4096, by its sum over all ranks, such as losses and
- * numbers of tokens, and fills |totals| unless it is NULL. All ranks get the same bits. Collective:
- * every rank calls it between two runs, with as many values. Work of streams on the gradients has
- * ended. If it fails, |values| are as before.
+ * numbers of tokens, and fills |totals| unless it is NULL. All ranks add in the same order.
+ * Collective: every rank calls it between two runs, with as many values. Work of streams on the
+ * gradients has ended. If it fails, |values| are as before.
  *   INVALID_ARGUMENT  |values| is NULL, |count| is too large, or a field of |totals| is wrong; the
  *                     other ranks get ABORTED.
  *   MISMATCH          Ranks ask for different figures.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
+#include <iterator>
 #include <new>
 #include <string>
 #include <utility>
@@ -16,18 +17,26 @@
 namespace hetcomm::pipeline {
 namespace {
 
-constexpr size_t kMaxReason = 484;
+constexpr size_t kMaxReason = 480;
 
 // Each rank tells this to the others. Integers have the byte order of x86 and ARM.
 struct Verdict {
   uint64_t hash[2];
+  JointCall call;
   int32_t code;
   char reason[kMaxReason];  // closed by NUL
 };
 static_assert(sizeof(Verdict) == 504);
 
-Verdict verdict_of(const Status& own, const PlanHash& hash) {
+const char* name_of(JointCall call) {
+  constexpr const char* kNames[] = {"create", "set_schedule", "set_gradients", "total"};
+  const auto number = static_cast<size_t>(call);
+  return number < std::size(kNames) ? kNames[number] : "another function";
+}
+
+Verdict verdict_of(JointCall call, const Status& own, const PlanHash& hash) {
   Verdict verdict{};
+  verdict.call = call;
   verdict.hash[0] = hash[0];
   verdict.hash[1] = hash[1];
   verdict.code = static_cast<int32_t>(own.code());
@@ -47,6 +56,13 @@ Status judge(const std::vector<Verdict>& verdicts) {
     return status_or_code(Code::kAborted, [&] {
       return fmt::format("rank {} failed with {}: {}", rank, hetcomm_status_name(each.code),
                          printable(reason));
+    });
+  }
+  for (size_t rank = 1; rank < verdicts.size(); ++rank) {
+    if (verdicts[rank].call == verdicts[0].call) continue;
+    return status_or_code(Code::kMismatch, [&] {
+      return fmt::format("rank {} calls hetcomm_pipeline_{}(), and rank 0 hetcomm_pipeline_{}()",
+                         rank, name_of(verdicts[rank].call), name_of(verdicts[0].call));
     });
   }
   for (size_t rank = 1; rank < verdicts.size(); ++rank) {
@@ -78,13 +94,13 @@ Result<std::vector<Verdict>> make_room(size_t ranks) {
 
 }  // namespace
 
-Agreement agree(hetcomm_communicator_t* communicator, const Status& own, const PlanHash& hash,
-                uint64_t timeout_ns) {
+Agreement agree(hetcomm_communicator_t* communicator, JointCall call, const Status& own,
+                const PlanHash& hash, uint64_t timeout_ns) {
   int32_t rank = 0;
   int32_t size = 0;
   Status asked = of_call(hetcomm_communicator_rank(communicator, &rank, &size));
   if (!asked.ok()) return {.status = std::move(asked)};
-  const Verdict mine = verdict_of(own, hash);
+  const Verdict mine = verdict_of(call, own, hash);
   Result<std::vector<Verdict>> room = make_room(static_cast<size_t>(size));
   if (!room.ok()) return {.status = room.status()};
   std::vector<Verdict>& all = room.value();

@@ -11,6 +11,9 @@
 
 namespace hetcomm::pipeline {
 
+// What all ranks call together.
+enum class JointCall : uint32_t { kCreate, kSetSchedule, kSetGradients, kTotal };
+
 // How ranks have agreed.
 struct Agreement {
   Status status;
@@ -20,10 +23,10 @@ struct Agreement {
 };
 
 // Collective. The status is |own| if that is a failure. Otherwise it is kAborted if another rank has
-// failed, with that rank's status and reason, and kMismatch if ranks have different |hash|es.
+// failed, with that rank's status and reason, and kMismatch if ranks have different |call|s or |hash|es.
 // |timeout_ns| as in hetcomm_collective_options_t.
-Agreement agree(hetcomm_communicator_t* communicator, const Status& own, const PlanHash& hash,
-                uint64_t timeout_ns);
+Agreement agree(hetcomm_communicator_t* communicator, JointCall call, const Status& own,
+                const PlanHash& hash, uint64_t timeout_ns);
 
 // Collective. Returns the words of all ranks, by rank. |timeout_ns| as above, for each of two
 // exchanges.

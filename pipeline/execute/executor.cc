@@ -44,7 +44,8 @@ Result<std::unique_ptr<Executor>> Executor::create(hetcomm_communicator_t* commu
     hash = made->loaded_->hash();
     return {};
   });
-  HETCOMM_RETURN_IF_ERROR(agree(communicator, prepared, hash, timeout_ns).status);
+  HETCOMM_RETURN_IF_ERROR(
+      agree(communicator, JointCall::kCreate, prepared, hash, timeout_ns).status);
   hetcomm_communicator_t* own = nullptr;
   HETCOMM_RETURN_IF_ERROR(of_call(hetcomm_communicator_split(
       communicator, 0, static_cast<int32_t>(made->loaded_->program().rank), &own)));
@@ -56,7 +57,8 @@ Result<std::unique_ptr<Executor>> Executor::create(hetcomm_communicator_t* commu
     return made->loaded_->open_channels(made->place_);
   });
   // All ranks have called: what is left of the time limit does not count.
-  HETCOMM_RETURN_IF_ERROR(agree(own, opened, hash, HETCOMM_TIMEOUT_DEFAULT).status);
+  HETCOMM_RETURN_IF_ERROR(
+      agree(own, JointCall::kCreate, opened, hash, HETCOMM_TIMEOUT_DEFAULT).status);
   made->use(std::move(made->loaded_), std::move(record));
   return made;
 }
@@ -129,7 +131,8 @@ Status Executor::set_schedule(std::string_view plan, uint64_t timeout_ns, const 
     HETCOMM_RETURN_IF_ERROR(next->check_trainer(trainer_));
     return sums_ && !sums_->is_empty() ? next->check_sums(trainer_) : Status();
   });
-  Agreement agreed = agree(communicator_.get(), prepared, hash, timeout_ns);
+  Agreement agreed =
+      agree(communicator_.get(), JointCall::kSetSchedule, prepared, hash, timeout_ns);
   RunRecord record;
   if (agreed.status.ok()) {
     // The plan before this one is gone on all ranks, and its tags can be used again.
@@ -139,7 +142,8 @@ Status Executor::set_schedule(std::string_view plan, uint64_t timeout_ns, const 
       return next->open_channels(place_);
     });
     // All ranks have called: what is left of the time limit does not count.
-    agreed = agree(communicator_.get(), opened, hash, HETCOMM_TIMEOUT_DEFAULT);
+    agreed =
+        agree(communicator_.get(), JointCall::kSetSchedule, opened, hash, HETCOMM_TIMEOUT_DEFAULT);
     // Ranks may have opened different numbers of channels with these tags. The plan in use keeps its own.
     if (!agreed.status.ok()) place_.generation = (place_.generation | 1) + 1;
   }
@@ -161,10 +165,12 @@ Status Executor::set_gradients(const hetcomm_pipeline_gradient_t* gradients, siz
     if (count > 0) HETCOMM_RETURN_IF_ERROR(loaded_->check_sums(trainer_));
     return next->give(gradients, count, place_.context, loaded_->plan(), loaded_->program());
   });
-  Agreement agreed = agree(communicator_.get(), prepared, loaded_->hash(), timeout_ns);
+  Agreement agreed =
+      agree(communicator_.get(), JointCall::kSetGradients, prepared, loaded_->hash(), timeout_ns);
   if (agreed.status.ok()) {
     const Status opened = status_of([&] { return next->open(place_, HETCOMM_TIMEOUT_DEFAULT); });
-    agreed = agree(communicator_.get(), opened, loaded_->hash(), HETCOMM_TIMEOUT_DEFAULT);
+    agreed = agree(communicator_.get(), JointCall::kSetGradients, opened, loaded_->hash(),
+                   HETCOMM_TIMEOUT_DEFAULT);
   }
   if (!agreed.all_know) return fail_between_runs(agreed.status);
   HETCOMM_RETURN_IF_ERROR(agreed.status);
@@ -189,7 +195,8 @@ Status Executor::total(double* values, size_t count, hetcomm_pipeline_totals_t* 
     for (size_t i = 0; i < count; ++i) words.push_back(std::bit_cast<uint64_t>(values[i]));
     return {};
   });
-  const Agreement agreed = agree(communicator_.get(), measured, loaded_->hash(), timeout_ns);
+  const Agreement agreed =
+      agree(communicator_.get(), JointCall::kTotal, measured, loaded_->hash(), timeout_ns);
   if (!agreed.all_know) return fail_between_runs(agreed.status);
   HETCOMM_RETURN_IF_ERROR(agreed.status);
   Result<std::vector<std::vector<uint64_t>>> told = std::vector<std::vector<uint64_t>>();
@@ -215,8 +222,8 @@ Status Executor::total(double* values, size_t count, hetcomm_pipeline_totals_t* 
     norm.add(std::bit_cast<double>(each[1]), each[2] != 0);
     for (size_t i = 0; i < count; ++i) values[i] += std::bit_cast<double>(each[3 + i]);
   }
-  if (type > 0) {
-    totals->norm = norm.norm();
+  if (totals != nullptr) {
+    totals->norm = type > 0 ? norm.norm() : 0;
     totals->has_nonfinite = norm.has_nonfinite() ? 1 : 0;
   }
   return {};

@@ -456,16 +456,18 @@ Status GradientSums::measure(GradientNorm& norm) const {
     const int32_t type = given_[whole.gradient].held.type;
     const uint64_t size = element_bytes(type);
     const size_t dimensions = whole.box.dimensions;
-    // Slabs along the first dimension, so that a copy of one is small.
-    const uint64_t rows = dimensions > 0 ? whole.box.extent(0) : 1;
+    // Slabs along the first dimension of several, so that a copy of one is no longer than a row.
+    size_t along = 0;
+    while (along + 1 < dimensions && whole.box.extent(along) == 1) ++along;
+    const uint64_t rows = dimensions > 0 ? whole.box.extent(along) : 1;
     const uint64_t row_bytes = whole.box.elements() / rows * size;
     const uint64_t step = std::max<uint64_t>(1, kChunkBytes / row_bytes);
     for (uint64_t first = 0; first < rows; first += step) {
       SumPiece slab = whole;
       if (dimensions > 0) {
-        slab.box.begin[0] = whole.box.begin[0] + first;
-        slab.box.end[0] = std::min(whole.box.end[0], slab.box.begin[0] + step);
-        slab.offset += first * whole.strides[0];
+        slab.box.begin[along] = whole.box.begin[along] + first;
+        slab.box.end[along] = std::min(whole.box.end[along], slab.box.begin[along] + step);
+        slab.offset += first * whole.strides[along];
       }
       copy.resize(slab.box.elements() * size);
       HETCOMM_RETURN_IF_ERROR(move_piece(slab, copy.data(), true));

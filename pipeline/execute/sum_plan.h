@@ -65,7 +65,7 @@ struct SumPlan {
   // This rank adds these. Those of a set are in one order on all of its ranks: the last items come
   // first, as backward steps make their gradients.
   std::vector<SumBucket> buckets;
-  // The pieces of all tensors that this rank counts, when each has to count on one rank.
+  // The pieces that this rank counts where each of a tensor may count once only, as in a norm.
   std::vector<SumPiece> counted;
 };
 

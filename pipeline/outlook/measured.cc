@@ -257,7 +257,7 @@ void sample(const std::vector<Action>& actions, const std::vector<TracedStep>& s
   samples.share_pairs();
 }
 
-// Makes |lengths| of a group's steps at least as long as one of its ranks took.
+// Raises |lengths|, of a group's steps, to what one of its ranks took.
 void lengthen(const std::vector<Action>& actions, const std::vector<TracedStep>& steps,
               std::vector<uint64_t>& lengths) {
   lengths.resize(actions.size());

@@ -49,8 +49,8 @@ struct RunView {
 
 // Measures the run of |question|, which has traces, and looks for better schedules: known ones, and
 // one that is arranged within the limits. All deal stages to ranks as the schedule does, keep within
-// the limits, and split backward steps only if it does or |question| allows it. Without limits a rank may keep as many as the one that keeps most
-// now. Fails as check_size(), check(), measure() and look_at() do.
+// the limits, and split backward steps only if it does or |question| allows it. Without limits a rank
+// may keep as many as the one that keeps most now. Fails as check_size(), check(), measure() and look_at() do.
 Result<RunView> look_at_run(ScheduleQuestion question);
 
 std::string to_text(const RunView& view);

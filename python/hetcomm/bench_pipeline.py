@@ -199,7 +199,7 @@ class _Job:
 
     def _replayed_us(self, trainers: list[Any]) -> float:
         """The time of a micro-batch in the last steps as simulated with each action as long as it was."""
-        return self._slope_us([json.loads(each.look_at_run("json"))["run"]["replayed_ns"] for each in trainers])
+        return self._slope_us([json.loads(each.look_at_run("json", limit=1))["run"]["replayed_ns"] for each in trainers])
 
     def _slope_us(self, totals_ns: list[int]) -> float:
         few, many = self.arguments.micro_batches

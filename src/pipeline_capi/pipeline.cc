@@ -96,7 +96,6 @@ Status read_trainer(const hetcomm_pipeline_chunk_t* chunks, size_t count,
   return {};
 }
 
-// Checks what can be checked before the other ranks are told.
 Status check_totals(const double* values, size_t count, const hetcomm_pipeline_totals_t* totals) {
   constexpr size_t kMaxValues = 4096;
   if (count > 0 && values == nullptr) return capi::null_argument("values");
@@ -112,6 +111,7 @@ Status check_totals(const double* values, size_t count, const hetcomm_pipeline_t
   return {Code::kInvalidArgument, "totals.norm_type is below 0, or no number"};
 }
 
+// Checks what can be checked before the other ranks are told.
 Status check_create(const char* plan, const hetcomm_pipeline_options_t* given,
                     hetcomm_pipeline_options_t& options, hetcomm_pipeline_t** out) {
   if (out == nullptr) return capi::null_argument("out_pipeline");

@@ -971,8 +971,8 @@ def proposals(rank, size, folder):
         assert "of now" in trainer.look_at_run()
         # Backward steps in two parts fill bubbles, within the memory of the present schedules.
         proposed = trainer.propose_schedule(may_split=True)
-        names = [each["schedule"]["name"] for each in proposed.document["pipelines"]]
-        assert names[1] in ("zb-h1", "four-phase"), names  # which of the two differs by a hair of time
+        # Which of several that do differs by a hair of time.
+        assert any("W" in cell for cells in proposed.outline["pipelines"][1]["actions"] for cell in cells)
         peaks = [max(each["peaks"]) for each in proposed.outline["pipelines"]]
         assert peaks[0] <= 4 and peaks[1] <= 2, peaks
         trainer.set_schedule(proposed)
@@ -1066,7 +1066,7 @@ def lost(rank, size, folder, dies_last):
     """A rank is killed in the middle of a step, or when it has nothing but the sums and the losses left. The others
     end soon, with the gradients from before, and go on without it."""
     start(rank, size, folder)
-    victim = size - 1 if dies_last else 1
+    victim = 0 if dies_last else 1
     plan = plan_of(range(size), "1f1b", 4, items_of=1)
     x, y = rows_of(4 * ROWS)
     model = {str(i): nn.Linear(WIDTH, WIDTH).double() for i in range(size)}
@@ -1207,7 +1207,7 @@ def misused(rank, size, folder):
                 trainer.evaluate(x, targets=y)
             except RuntimeError as error:
                 nested.append(str(error))
-            time.sleep(0.4)
+            time.sleep(0.8)
             return x * 1
 
     trainer = pipeline.Pipeline(None, plan, own_modules(model, plan, rank), loss=loss_of)
@@ -1247,7 +1247,8 @@ def misused(rank, size, folder):
     trainer.close()
     dist.barrier()
     # A run without a limit of its own may be longer than what the pipeline waits for other things.
-    trainer = pipeline.Pipeline(None, plan, [Nesting()], loss=loss_of, timeout=1)
+    trainer = pipeline.Pipeline(None, plan, [Nesting()], loss=loss_of)
+    trainer._timeout = 2.3  # as if it had been made with that, which a busy machine may exceed there
     if rank == size - 1:
         # As where losses come late from a device.
         total = trainer._losses.total
@@ -1935,13 +1936,12 @@ class Pipelines(TestCase):
             self.skipTest("FSDP2 of this torch has no divide factor")
         self.all_equal(run(4, sharded_stages, limit_s=90), True)
 
-    @unittest.skipIf(TORCH < (2, 8), "set_gradient_divide_factor")
     def test_others_end_when_a_rank_is_killed_and_go_on_without_it(self):
         for dies_last in (False, True):
             with self.subTest(dies_last=dies_last):
                 results = run(3, lost, dies_last, may_die=True)
                 died = [rank for rank, result in enumerate(results) if isinstance(result, Died)]
-                self.assertEqual(died, [2 if dies_last else 1])
+                self.assertEqual(died, [0 if dies_last else 1])
                 for rank, result in enumerate(results):
                     if rank in died:
                         continue
@@ -1964,6 +1964,7 @@ class Pipelines(TestCase):
     def test_many_tokens_do_not_overflow_short_formats(self):
         self.all_equal(run(2, many_tokens), True)
 
+    @unittest.skipIf(TORCH < (2, 8), "set_gradient_divide_factor")
     def test_micro_batches_without_tokens_in_sharded_stages(self):
         self.all_equal(run(3, sharded_tokens, limit_s=90), True)
 

@@ -199,17 +199,15 @@ Json question_of_plan(const std::string& plan, const ScheduleOrder& order, const
       question_about({{"actions", pipeline["actions"]}, {"rank_of", pipeline["group_of_stage"]}});
   // The outline has checked the plan.
   const Json planned = Json::parse(plan)["pipelines"][number];
-  if (traces.empty()) {
-    // The outline's are in the order of the plan's boundaries, the question's in that of stages.
-    std::vector<uint64_t> in_flight(planned["stages"].size() - 1, kAnyNumber);
-    for (size_t i = 0; i < planned["boundaries"].size(); ++i) {
-      const auto from = planned["boundaries"][i]["from"].get<size_t>();
-      if (planned["boundaries"][i]["to"] != from + 1) continue;
-      in_flight[from] = std::min(in_flight[from], pipeline["in_flight"][i].get<uint64_t>());
-    }
-    if (!in_flight.empty()) question["in_flight"] = in_flight;
-    return question;
+  // The outline's are in the order of the plan's boundaries, the question's in that of stages.
+  std::vector<uint64_t> in_flight(planned["stages"].size() - 1, kAnyNumber);
+  for (size_t i = 0; i < planned["boundaries"].size(); ++i) {
+    const auto from = planned["boundaries"][i]["from"].get<size_t>();
+    if (planned["boundaries"][i]["to"] != from + 1) continue;
+    in_flight[from] = std::min(in_flight[from], pipeline["in_flight"][i].get<uint64_t>());
   }
+  if (!in_flight.empty()) question["in_flight"] = in_flight;
+  if (traces.empty()) return question;
   for (const Json& stage : planned["stages"]) {
     question["stage_limits"].push_back(stage.value("live_limit", 0));
   }

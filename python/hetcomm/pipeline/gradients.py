@@ -268,11 +268,13 @@ class HeldParameter:
         self.room = buffers.room(size, getattr(torch, self.type))
         return buffers.array(self.room)
 
-    def begin(self, trains: bool) -> None:
-        """Begins a step. ``trains``: the schedule of this rank has backward steps. One without them
-        adds nothing, and takes the sum of the others."""
-        self.left = set(self.chunks) if trains else set()
-        if self.room is not None and not trains:
+    def begin(self) -> None:
+        self.left = set(self.chunks)
+
+    def begin_with_nothing(self) -> None:
+        """Begins a step without backward steps of this rank: it adds nothing to those of others."""
+        self.left = set()
+        if self.room is not None:
             self.room.zero_()
 
     def finish(self, chunk: int) -> None:

@@ -70,8 +70,9 @@ class Pipeline:
     that have no parameters. Default: that of the others, or the CPU where the plan has device 0.
 
     Gradients are those of the mean over the global batch. Each rank's part counts by its samples, or
-    by the ``weights`` of the step if the plan says "tokens"; then the plan's ``sequence`` keeps
-    gradients in the range of short number formats until the sum of the weights is known. At the end of a step they are added up
+    by the ``weights`` of the step if the plan says "tokens"; then tell the plan its
+    ``sequence``, which keeps gradients in the range of short number formats until the sum of the
+    weights is known. At the end of a step they are added up
     over the ranks that hold the same, in a fixed order. So a stage needs no DistributedDataParallel,
     and one that is wrapped in it is used without. FSDP2 inside a stage sums the gradients itself,
     and averages them unless its divide factor is set to 1 (``set_gradient_divide_factor``). With
@@ -334,6 +335,7 @@ class Pipeline:
 
             def end(left: _Countdown) -> float:
                 self._buffers.lend(_local(each.grad) for each in before if each.grad is not None)
+                self._buffers.lend(each.room for each in self._added if each.room is not None)
                 return self._finish(left)
 
             try:
@@ -341,8 +343,7 @@ class Pipeline:
                     parameter.grad = None
                 for chunk in self._chunks:
                     chunk.begin(self._pipeline["micro_batches"])
-                for each in self._added:
-                    each.begin(self._trains)
+                self._begin_sums()
                 total = self._run_to(end, number, timeout, False, lengths)
             except BaseException:
                 for parameter, grad in before.items():
@@ -585,6 +586,7 @@ class Pipeline:
         group = outline["group_of_stage"][self._chunks[0].stage]
         cells = outline["actions"][group]
         self._trains = has_backward(cells)
+        self._adds = any(has_backward(each) for one in plan.outline["pipelines"] for each in one["actions"])
         for chunk in self._chunks:
             chunk.set_actions(cells)
 
@@ -607,9 +609,9 @@ class Pipeline:
             yield
         finally:
             self._run = _Run()
+            self._is_running = False
             for chunk in self._chunks:
                 chunk.end()
-            self._is_running = False
 
     def _run_of(
         self,
@@ -786,6 +788,18 @@ class Pipeline:
 
     def _reshard(self, chunk: Chunk, action: Any) -> None:
         chunk.reshard()
+
+    def _begin_sums(self) -> None:
+        if self._trains or not self._adds:
+            for each in self._added:
+                each.begin()
+            return
+        # Nothing is made here, and what the others make comes here too.
+        with self._buffers.working():
+            for each in self._added:
+                each.begin_with_nothing()
+        if self._added:
+            self._buffers.wait()  # the library reads them without asking
 
     # Gives the gradients of a stage to be added up: all its micro-batches have made theirs.
     def _reduce_grad(self, chunk: Chunk, action: Any) -> None:

@@ -233,6 +233,15 @@ class Plan:
                 return number, own
         raise ValueError(f"the plan has no rank {rank}")
 
+    # Returns the items in flight behind each stage but the last.
+    def _in_flight(self, pipeline: int) -> list[int]:
+        known: dict[int, int] = {}
+        boundaries = self.document["pipelines"][pipeline]["boundaries"]
+        for boundary, most in zip(boundaries, self._outline["pipelines"][pipeline]["in_flight"]):
+            if boundary["to"] == boundary["from"] + 1:
+                known[boundary["from"]] = most
+        return [known[each] for each in sorted(known)]
+
     def look_at_run(
         self,
         traces: Sequence[str],
@@ -262,6 +271,8 @@ class Plan:
         if times is not None:
             question["times"] = times
         stages = self.document["pipelines"][pipeline]["stages"]
+        if len(stages) > 1:
+            question["in_flight"] = self._in_flight(pipeline)
         question["stage_limits"] = [stage.get("live_limit", 0) for stage in stages]
         if limit is not None:
             question["limits"] = [limit]

@@ -485,7 +485,7 @@ TEST_P(PipelineGradients, NormCountsEachElementOnce) {
     hetcomm_pipeline_totals_t none = totals_of(0);
     none.norm = 7;
     ASSERT_EQ(hetcomm_pipeline_total(own.handle, nullptr, 0, &none, 0), HETCOMM_OK);
-    EXPECT_EQ(none.norm, 7);
+    EXPECT_EQ(none.norm, 0);
   });
 }
 
@@ -509,6 +509,15 @@ TEST_P(PipelineGradients, TotalsThatDifferChangeNothing) {
     expect(1, is_first ? std::nan("") : 2, HETCOMM_INVALID_ARGUMENT, HETCOMM_ABORTED, "no number");
     expect(is_first ? 5000 : 1, 2, HETCOMM_INVALID_ARGUMENT, HETCOMM_ABORTED,
            "count is above 4096");
+    // Nor do other calls that all ranks have to make.
+    const hetcomm_status_t other = is_first
+                                       ? hetcomm_pipeline_total(own.handle, values, 3, nullptr, 0)
+                                       : hetcomm_pipeline_set_gradients(own.handle, nullptr, 0, 0);
+    EXPECT_EQ(other, HETCOMM_MISMATCH);
+    EXPECT_TRUE(has(hetcomm_pipeline_last_error(),
+                    "rank 1 calls hetcomm_pipeline_set_gradients(), and rank 0 "
+                    "hetcomm_pipeline_total()"))
+        << hetcomm_pipeline_last_error();
     EXPECT_EQ(own.run(0).status, HETCOMM_OK);
     EXPECT_EQ(hetcomm_pipeline_total(own.handle, values, 3, nullptr, 0), HETCOMM_OK);
     EXPECT_EQ(values[2], 6);
@@ -543,6 +552,7 @@ TEST_P(PipelineEarlySums, SumsMoveWhileOtherStagesCompute) {
     Trained own(me, plan);
     ASSERT_EQ(give(own.handle, gradients.list()).status, HETCOMM_OK);
     const uint64_t before = traffic_with(me, 1 - me.rank());
+    EXPECT_TRUE(me.meet());
     bool has_waited = false;
     own.model.before = [&](const hetcomm_pipeline_action_t& action) -> hetcomm_status_t {
       if (action.stage != 0 || action.kind != HETCOMM_PIPELINE_BACKWARD || has_waited) {

@@ -410,6 +410,7 @@ TEST_P(PipelineWarmUps, ItemsLeaveWhileOthersAreWaitedFor) {
   run(2, [&](Member& me) {
     Trained own(me, plan);
     const uint64_t before = traffic_with(me, 1 - me.rank());
+    EXPECT_TRUE(me.meet());
     own.model.before = [&](const hetcomm_pipeline_action_t& action) -> hetcomm_status_t {
       const bool is_first =
           action.stage == 1 && action.kind == HETCOMM_PIPELINE_FORWARD && action.micro_batch == 0;

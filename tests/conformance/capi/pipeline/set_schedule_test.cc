@@ -164,9 +164,8 @@ TEST_P(PipelineChanges, RankThatDoesNotComeEndsThePipeline) {
 class PipelineChangesInTurn : public CapiTest {};
 INSTANTIATE_TEST_SUITE_P(
     All, PipelineChangesInTurn,
-    ::testing::Values(
-        CapiCase{.name = "shm", .transports = "shm", .settings = ""},
-        CapiCase{.name = "tcp", .transports = "tcp", .settings = "", .thread_progress = true}),
+    ::testing::Values(CapiCase{.name = "shm", .transports = "shm", .settings = ""},
+                      moving_by_itself()),
     capi_case_name);
 
 TEST_P(PipelineChangesInTurn, ManyChangesKeepNothing) {
