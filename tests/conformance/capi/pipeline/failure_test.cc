@@ -139,8 +139,8 @@ TEST_P(PipelineFailures, CancelEndsTheRunOnAllRanks) {
         return HETCOMM_OK;
       };
     }
-    Made made = create(me, pipeline::to_json(three_stages()), model);
-    ASSERT_EQ(made.status, HETCOMM_OK) << made.text;
+    const Made made = create_together(me, pipeline::to_json(three_stages()), model);
+    ASSERT_EQ(made.status, HETCOMM_OK);
     std::thread other([&] {
       if (me.rank() != 1) return;
       while (!is_there) std::this_thread::yield();
@@ -161,8 +161,8 @@ TEST_P(PipelineFailures, CancelEndsTheRunOnAllRanks) {
 TEST_P(PipelineFailures, CancelBetweenRunsEndsTheNextOne) {
   run(3, [](Member& me) {
     Model model(three_stages(), static_cast<uint32_t>(me.rank()));
-    Made made = create(me, pipeline::to_json(three_stages()), model);
-    ASSERT_EQ(made.status, HETCOMM_OK) << made.text;
+    const Made made = create_together(me, pipeline::to_json(three_stages()), model);
+    ASSERT_EQ(made.status, HETCOMM_OK);
     ASSERT_EQ(run_once(made.handle).status, HETCOMM_OK);
     // A rank whose run has ended could still end those of others.
     EXPECT_TRUE(me.meet());
@@ -184,8 +184,8 @@ TEST_P(PipelineFailures, TimeLimitEndsTheRunOnAllRanks) {
         return HETCOMM_OK;
       };
     }
-    Made made = create(me, pipeline::to_json(three_stages()), model);
-    ASSERT_EQ(made.status, HETCOMM_OK) << made.text;
+    const Made made = create_together(me, pipeline::to_json(three_stages()), model);
+    ASSERT_EQ(made.status, HETCOMM_OK);
     const Ran ran = run_once(made.handle, 0, 200 * kMs);
     EXPECT_TRUE(ran.status == HETCOMM_TIMED_OUT || ran.status == HETCOMM_ABORTED) << ran.text;
     EXPECT_TRUE(has(ran.text, "TIMED_OUT") || ran.status == HETCOMM_TIMED_OUT) << ran.text;
@@ -319,8 +319,8 @@ TEST_P(PipelineFailures, DifferentStepNumbersAreTold) {
   run(2, [](Member& me) {
     const PipelinePlan plan = plan_of(on_ranks({0, 1}), "1f1b", 3);
     Model model(plan, static_cast<uint32_t>(me.rank()));
-    Made made = create(me, pipeline::to_json(plan), model);
-    ASSERT_EQ(made.status, HETCOMM_OK) << made.text;
+    const Made made = create_together(me, pipeline::to_json(plan), model);
+    ASSERT_EQ(made.status, HETCOMM_OK);
     const Ran ran = run_once(made.handle, me.rank() == 0 ? 4 : 5);
     EXPECT_TRUE(ran.status == HETCOMM_MISMATCH || ran.status == HETCOMM_ABORTED) << ran.text;
     EXPECT_TRUE(has(ran.text, "4") && has(ran.text, "5")) << ran.text;
@@ -332,8 +332,8 @@ TEST_P(PipelineFailures, RankThatDestroysItsPipelineEndsTheRunsOfOthers) {
   run(2, [](Member& me) {
     const PipelinePlan plan = plan_of(on_ranks({0, 1}), "1f1b", 3);
     Model model(plan, static_cast<uint32_t>(me.rank()));
-    Made made = create(me, pipeline::to_json(plan), model);
-    ASSERT_EQ(made.status, HETCOMM_OK) << made.text;
+    const Made made = create_together(me, pipeline::to_json(plan), model);
+    ASSERT_EQ(made.status, HETCOMM_OK);
     ASSERT_EQ(run_once(made.handle).status, HETCOMM_OK);
     if (me.rank() == 0) {
       EXPECT_EQ(hetcomm_pipeline_destroy(made.handle), HETCOMM_OK);
@@ -364,8 +364,8 @@ TEST_P(PipelineFailures, ProvenanceMayDiffer) {
     PipelinePlan plan = three_stages();
     plan.provenance = "{\"planner\": \"" + std::to_string(me.rank()) + "\"}";
     Model model(plan, static_cast<uint32_t>(me.rank()));
-    const Made made = create(me, pipeline::to_json(plan), model);
-    ASSERT_EQ(made.status, HETCOMM_OK) << made.text;
+    const Made made = create_together(me, pipeline::to_json(plan), model);
+    ASSERT_EQ(made.status, HETCOMM_OK);
     EXPECT_EQ(run_once(made.handle).status, HETCOMM_OK);
     EXPECT_EQ(hetcomm_pipeline_destroy(made.handle), HETCOMM_OK);
   });
@@ -481,8 +481,8 @@ TEST_P(PipelineFailures, RankThatWaitsForNothingNoticesTheEndOfTheRun) {
       std::this_thread::sleep_for(std::chrono::milliseconds(25));
       return HETCOMM_OK;
     };
-    Made made = create(me, pipeline::to_json(plan), model);
-    ASSERT_EQ(made.status, HETCOMM_OK) << made.text;
+    const Made made = create_together(me, pipeline::to_json(plan), model);
+    ASSERT_EQ(made.status, HETCOMM_OK);
     const Ran ran = run_once(made.handle);
     EXPECT_EQ(ran.status, me.rank() == 1 ? HETCOMM_DEVICE_LOST : HETCOMM_ABORTED) << ran.text;
     EXPECT_LT(model.done.size(), 40u);
@@ -498,8 +498,8 @@ TEST_P(PipelineFailures, TimeLimitCountsWithoutTransfersToo) {
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
       return HETCOMM_OK;
     };
-    Made made = create(me, pipeline::to_json(plan), model);
-    ASSERT_EQ(made.status, HETCOMM_OK) << made.text;
+    const Made made = create_together(me, pipeline::to_json(plan), model);
+    ASSERT_EQ(made.status, HETCOMM_OK);
     const Ran ran = run_once(made.handle, 0, 50 * kMs);
     EXPECT_EQ(ran.status, HETCOMM_TIMED_OUT) << ran.text;
     EXPECT_TRUE(has(ran.text, "of micro-batch")) << ran.text;
@@ -555,8 +555,8 @@ TEST_P(PipelineFailures, DifferentStepNumbersOfSeparatePipelinesAreTold) {
     plan.training.global_batch *= 2;
     plan.ranks.resize(2, plan.ranks.front());
     Model model(plan, static_cast<uint32_t>(me.rank()));
-    Made made = create(me, pipeline::to_json(plan), model);
-    ASSERT_EQ(made.status, HETCOMM_OK) << made.text;
+    const Made made = create_together(me, pipeline::to_json(plan), model);
+    ASSERT_EQ(made.status, HETCOMM_OK);
     EXPECT_EQ(run_once(made.handle, 3).status, HETCOMM_OK);
     const Ran ran = run_once(made.handle, me.rank() == 0 ? 4 : 5);
     EXPECT_TRUE(ran.status == HETCOMM_MISMATCH || ran.status == HETCOMM_ABORTED) << ran.text;
@@ -574,8 +574,8 @@ TEST_P(PipelineFailures, TraceOfARunThatFailedHasTheStepsThatWereCalled) {
     model.before = [](const hetcomm_pipeline_action_t& action) {
       return action.kind == HETCOMM_PIPELINE_BACKWARD ? HETCOMM_DEVICE_LOST : HETCOMM_OK;
     };
-    Made made = create(me, pipeline::to_json(plan), model);
-    ASSERT_EQ(made.status, HETCOMM_OK) << made.text;
+    const Made made = create_together(me, pipeline::to_json(plan), model);
+    ASSERT_EQ(made.status, HETCOMM_OK);
     EXPECT_EQ(run_once(made.handle).status, HETCOMM_DEVICE_LOST);
     std::string text(4096, '\0');
     size_t size = 0;
@@ -596,8 +596,8 @@ TEST_P(PipelineFailures, QueriesBesideRunsDoNotDisturbThem) {
   run(2, [](Member& me) {
     const PipelinePlan plan = plan_of(on_ranks({0, 1}), "1f1b", 3);
     Model model(plan, static_cast<uint32_t>(me.rank()));
-    Made made = create(me, pipeline::to_json(plan), model);
-    ASSERT_EQ(made.status, HETCOMM_OK) << made.text;
+    const Made made = create_together(me, pipeline::to_json(plan), model);
+    ASSERT_EQ(made.status, HETCOMM_OK);
     std::atomic<bool> ends{false};
     std::thread other([&] {
       while (!ends) {
@@ -682,8 +682,8 @@ TEST_P(PipelineLosses, LostRankEndsTheRunOnAllOthers) {
         return HETCOMM_OK;
       };
     }
-    Made made = create(me, pipeline::to_json(plan), model);
-    ASSERT_EQ(made.status, HETCOMM_OK) << made.text;
+    const Made made = create_together(me, pipeline::to_json(plan), model);
+    ASSERT_EQ(made.status, HETCOMM_OK);
     const Ran ran = run_once(made.handle);
     EXPECT_TRUE(ran.status == HETCOMM_PEER_LOST || ran.status == HETCOMM_ABORTED) << ran.text;
     EXPECT_TRUE(has(ran.text, "rank 2") || has(ran.text, "PEER_LOST")) << ran.text;

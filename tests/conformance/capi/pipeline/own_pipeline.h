@@ -75,6 +75,15 @@ inline Made create(Member& me, const std::string& json, Model& model) {
   return made;
 }
 
+// Creates a pipeline, and waits until all ranks have theirs: one whose first run fails at once could
+// end the creation of another.
+inline Made create_together(Member& me, const std::string& json, Model& model) {
+  Made made = create(me, json, model);
+  EXPECT_EQ(made.status, HETCOMM_OK) << made.text;
+  EXPECT_TRUE(me.meet());
+  return made;
+}
+
 struct Ran {
   hetcomm_status_t status = HETCOMM_INTERNAL;
   std::string text;
@@ -104,9 +113,7 @@ class Trained {
  public:
   Trained(Member& me, const pipeline::PipelinePlan& plan)
       : model(plan, static_cast<uint32_t>(me.rank())) {
-    Made made = create(me, pipeline::to_json(plan), model);
-    EXPECT_EQ(made.status, HETCOMM_OK) << made.text;
-    handle = made.handle;
+    handle = create_together(me, pipeline::to_json(plan), model).handle;
   }
   ~Trained() { EXPECT_EQ(hetcomm_pipeline_destroy(handle), HETCOMM_OK); }
   Trained(const Trained&) = delete;
