@@ -75,8 +75,8 @@ inline Made create(Member& me, const std::string& json, Model& model) {
   return made;
 }
 
-// Creates a pipeline, and waits until all ranks have theirs: one whose first run fails at once could
-// end the creation of another.
+// Creates a pipeline, and waits until all ranks have theirs: one whose first run fails at once
+// could end the creation of another.
 inline Made create_together(Member& me, const std::string& json, Model& model) {
   Made made = create(me, json, model);
   EXPECT_EQ(made.status, HETCOMM_OK) << made.text;
