@@ -7,6 +7,7 @@ tests run. A test that fails has noticed. README.md describes the patches.
   tests/mutants/run.py                      all of them; hours on two cores
   tests/mutants/run.py handshake 'core_*'   those whose names contain a word or match a pattern
   tests/mutants/run.py --part 2/5           the second fifth of them
+  tests/mutants/run.py --except FILE        without those that a file names, such as an earlier run's output
   tests/mutants/run.py --check              only see whether all patches are complete and apply
   tests/mutants/run.py --list               names and promises
 
@@ -41,6 +42,7 @@ class Mutant:
     targets: list = field(default_factory=list)
     commands: list = field(default_factory=list)
     seconds: int = 120
+    changes_header: bool = False
 
     @property
     def name(self):
@@ -53,7 +55,9 @@ class Incomplete(Exception):
 
 def read_mutant(path):
     mutant = Mutant(path)
-    for number, line in enumerate(path.read_text().splitlines(), 1):
+    text = path.read_text()
+    mutant.changes_header = re.search(r"^\+\+\+ b/\S+\.h$", text, re.MULTILINE) is not None
+    for number, line in enumerate(text.splitlines(), 1):
         if line.startswith(("diff ", "--- ")):
             break
         key, colon, value = line.partition(":")
@@ -251,6 +255,8 @@ def run(mutants, folder, jobs):
         ends[end].append(mutant.name)
         print(f"[{number}/{len(mutants)}] {end:8} {mutant.name} ({time.monotonic() - start:.0f} s) {why}", flush=True)
 
+    # Headers last, since many sources include them, and tests of one program together.
+    mutants = sorted(mutants, key=lambda each: (each.changes_header, each.commands[0].split()[0]))
     share_out(enumerate(mutants, 1), copies, try_and_tell)
     for end in ("survived", "error"):
         for name in ends[end]:
@@ -277,6 +283,9 @@ def main():
     parser.add_argument("--list", action="store_true", help="print names and promises, and stop")
     parser.add_argument("--part", type=part_of, default=(1, 1), metavar="K/N",
                         help="the K-th of N parts of the mutants, in the order of their names")
+    parser.add_argument("--except", type=Path, metavar="FILE", dest="leave_out",
+                        help="leave out those that a text names, such as the output of\n"
+                             "an earlier run, but for survivors and errors")
     parser.add_argument("--jobs", type=int, default=max(1, (os.cpu_count() or 2) // 2), metavar="N",
                         help="mutants to try at once, each in a copy of its own (default: half the processors)")
     parser.add_argument("--folder", type=Path, default=ROOT / "build" / "mutants",
@@ -288,8 +297,12 @@ def main():
         sys.exit(f"run.py: {error}")
     number, parts = arguments.part
     mutants = mutants[len(mutants) * (number - 1) // parts:len(mutants) * number // parts]
+    if arguments.leave_out:
+        lines = arguments.leave_out.read_text().splitlines()
+        tried = {word for line in lines if not re.search(r"\b(survived|error)\b", line) for word in re.findall(r"\w+", line)}
+        mutants = [mutant for mutant in mutants if mutant.name not in tried]
     if not mutants:
-        sys.exit(f"run.py: part {number} of {parts} has no mutant")
+        sys.exit(f"run.py: part {number} of {parts} has no mutant that is not left out")
     if arguments.list:
         for mutant in mutants:
             print(f"{mutant.name}: {mutant.promise}")
