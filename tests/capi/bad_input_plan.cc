@@ -276,6 +276,15 @@ TEST(BadPlan, InvalidPlansAreRefused) {
                   plan("an element of 2^40 bytes", "\"element_bytes\": 4",
                        "\"element_bytes\": 1099511627776")},
                  hetcomm_plan_last_error);
+  // Its text tells the shape, and not only that nobody holds such elements.
+  const std::string beyond = changed(good, "\"box\": [\n      [\n       0,\n       2",
+                                     "\"box\": [\n      [\n       0,\n       5");
+  size_t size = 0;
+  EXPECT_EQ(hetcomm_draft_draw(beyond.c_str(), HETCOMM_PLAN_TEXT, 0, nullptr, &size),
+            HETCOMM_INVALID_ARGUMENT);
+  EXPECT_NE(std::string(hetcomm_plan_last_error()).find("reaches beyond the shape"),
+            std::string::npos)
+      << hetcomm_plan_last_error();
   expect_refused(
       {bad("JSON", HETCOMM_UNSUPPORTED, hetcomm_draft_draw, good, HETCOMM_PLAN_JSON),
        bad("a picture of two tensors", HETCOMM_UNSUPPORTED, hetcomm_draft_draw,
