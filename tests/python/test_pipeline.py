@@ -2118,6 +2118,15 @@ class Documents(unittest.TestCase):
                 made = pipeline.Schedule.named(name, ranks=2, micro_batches=4)
                 self.assertEqual(len(made.rank_of), 2 * SCHEDULES[name][1], name)
 
+    def test_schedules_with_times_have_enough_items_in_flight(self):
+        times = {"stages": [{"forward_ns": 10, "backward_ns": 20}], "forward": [{"busy_ns": 5, "latency_ns": 100}]}
+        made = pipeline.Schedule.named("h-1f1b", ranks=2, micro_batches=32, times=times)
+        plan = plan_of([0, 1], made, 32)
+        more, = plan.outline["pipelines"][0]["in_flight"]
+        self.assertEqual(more, made.in_flight(times)[0] + 1)
+        self.assertGreater(more, 5)
+        self.assertEqual(plan_of([0, 1], made, 32, in_flight=4).outline["pipelines"][0]["in_flight"], [4])
+
     def test_plans_are_joined_and_written(self):
         plan = plan_of([0, 1], "1f1b", 4)
         self.assertEqual(pipeline.Plan.from_json(plan.json), plan)

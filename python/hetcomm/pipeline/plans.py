@@ -114,7 +114,8 @@ class Plan:
     ) -> Plan:
         """Returns the plan of one pipeline. ``tensors`` go between any two neighbours, with
         ``in_flight`` items under way; ``boundaries`` come instead of that, or beside it for other
-        stages. ``schedule`` is a name, a :class:`Schedule`, or {"name": ..., "parameters": ...}.
+        stages. 0 items: as many as the schedule needs, with its times where it has any, and one more.
+        ``schedule`` is a name, a :class:`Schedule`, or {"name": ..., "parameters": ...}.
         ``names`` are ``sequence``, ``precision``, ``optimizer``, ``cluster``, ``model`` and
         ``provenance``."""
         ends = {(each.source, each.destination) for each in boundaries}
@@ -124,6 +125,14 @@ class Plan:
             if tensors and (stage, stage + 1) not in ends
         ]
         ordered = sorted([*between, *boundaries], key=lambda each: (each.source, each.destination))
+        if isinstance(schedule, Schedule) and schedule.has_times:
+            needed = schedule.in_flight()
+            ordered = [
+                replace(each, in_flight=needed[each.source] + 1)
+                if each.in_flight == 0 and each.destination == each.source + 1 <= len(needed)
+                else each
+                for each in ordered
+            ]
         pipeline: dict[str, Any] = {
             "micro_batches": micro_batches,
             "micro_batch_size": micro_batch_size,

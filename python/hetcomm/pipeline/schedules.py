@@ -88,6 +88,11 @@ class Schedule:
         """The most activations that live at a time, by rank; with ``memory``, in its unit."""
         return self._answer["peaks"]
 
+    @property
+    def has_times(self) -> bool:
+        """Whether it was made with times of stages and boundaries."""
+        return "times" in self._question
+
     def csv(self, level: str = "compute", **options: Any) -> str:
         """Returns a line for each rank. ``level`` is "compute", "transfers" (with sends and
         receives) or "waits". ``options`` are ``receives_ahead``, ``send_waits``, ``send_buffers``
