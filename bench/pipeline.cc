@@ -356,8 +356,8 @@ std::string pipeline_table(const std::vector<PipelineRow>& rows) {
       "# data on the link, and until it is there; measured, forecast, replayed, undelayed: a\n"
       "# micro-batch, as measured, as simulated, as simulated with each step as long as it was, "
       "and\n"
-      "# as simulated over links that take no time. in flight: items of a boundary. overhead: wall\n"
-      "# time of an action, with --compute none\n"
+      "# as simulated over links that take no time; in flight: items of a boundary; overhead:\n"
+      "# wall time of an action, with --compute none\n"
       "schedule           ranks compute      bytes     stage      busy   latency in flight"
       "  measured  forecast  replayed undelayed  overhead\n";
   for (const PipelineRow& row : rows) {

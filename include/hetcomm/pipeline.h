@@ -321,9 +321,9 @@ typedef struct hetcomm_pipeline_totals {
  *                     other ranks get ABORTED.
  *   MISMATCH          Ranks ask for different figures.
  * |timeout_ns| and other errors are as for hetcomm_pipeline_set_schedule(). [serial] */
-HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_pipeline_total(
-    hetcomm_pipeline_t* pipeline, double* values, size_t count, hetcomm_pipeline_totals_t* totals,
-    uint64_t timeout_ns) HETCOMM_NOEXCEPT;
+HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
+hetcomm_pipeline_total(hetcomm_pipeline_t* pipeline, double* values, size_t count,
+                       hetcomm_pipeline_totals_t* totals, uint64_t timeout_ns) HETCOMM_NOEXCEPT;
 
 /* Ends the run that is under way on all ranks, or else the next one, such as when the run has just
  * ended. The run ends with CANCELLED on this rank, and with ABORTED and |reason|, which may be

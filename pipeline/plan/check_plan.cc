@@ -239,10 +239,9 @@ class PlanCheck {
         return fail(fmt::format("needs {} items in flight, and {} are the most",
                                 needed.value()[boundary.from], kMaxInFlight));
       }
-      view.in_flight[i] =
-          boundary.in_flight != 0
-              ? boundary.in_flight
-              : enough_in_flight(needed.value()[boundary.from], pipeline, boundary.from);
+      view.in_flight[i] = boundary.in_flight != 0 ? boundary.in_flight
+                                                  : enough_in_flight(needed.value()[boundary.from],
+                                                                     pipeline, boundary.from);
       neighbours[boundary.from] = view.in_flight[i];
     }
     const auto missing = std::find(neighbours.begin(), neighbours.end(), 0u);
