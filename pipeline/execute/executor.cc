@@ -324,7 +324,10 @@ Status Executor::perform(const RunWish& wish) {
     at_ += count;
   }
   begin_record();
-  return end();
+  const uint64_t began_ns = clock_ns();
+  const Status ended = wait_for_end();
+  facts_.end_wait_ns += clock_ns() - began_ns;
+  return ended;
 }
 
 // A run that fails before its first step leaves the record of the last one as it is.
@@ -584,13 +587,6 @@ void Executor::release(const std::vector<uint32_t>& channels, uint32_t micro_bat
 }
 
 // Waits until all data has left, and all ranks have come to their end.
-Status Executor::end() {
-  const uint64_t began_ns = clock_ns();
-  const Status ended = wait_for_end();
-  facts_.end_wait_ns += clock_ns() - began_ns;
-  return ended;
-}
-
 Status Executor::wait_for_end() {
   for (Channel& each : loaded_->channels()) {
     const Status sent = each.settle();

@@ -111,7 +111,6 @@ class Executor {
   Status finish(const ProgramStep& step);
   Status announce_sums(const ProgramStep& step);
   void release(const std::vector<uint32_t>& channels, uint32_t micro_batch);
-  Status end();
   Status wait_for_end();
   // Waits until all ranks have come here.
   Status meet_all();
