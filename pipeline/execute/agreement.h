@@ -11,7 +11,7 @@
 
 namespace hetcomm::pipeline {
 
-// What all ranks call together.
+// The functions that all ranks call together.
 enum class JointCall : uint32_t { kCreate, kSetSchedule, kSetGradients, kTotal };
 
 // How ranks have agreed.
@@ -23,8 +23,8 @@ struct Agreement {
 };
 
 // Collective. The status is |own| if that is a failure. Otherwise it is kAborted if another rank has
-// failed, with that rank's status and reason, and kMismatch if ranks have different |call|s or |hash|es.
-// |timeout_ns| as in hetcomm_collective_options_t.
+// failed, with that rank's status and reason, and kMismatch if ranks have different |call|s or
+// |hash|es. |timeout_ns| as in hetcomm_collective_options_t.
 Agreement agree(hetcomm_communicator_t* communicator, JointCall call, const Status& own,
                 const PlanHash& hash, uint64_t timeout_ns);
 

@@ -18,7 +18,7 @@ Value read_at(const std::byte* data, uint64_t index) {
   return value;
 }
 
-// What is no number counts as the greatest.
+// NaN counts as the greatest.
 double greater(double one, double other) { return std::isnan(other) || other > one ? other : one; }
 
 // Returns the value of a float with |exponent_bits| and |fraction_bits| behind a sign.

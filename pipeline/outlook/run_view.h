@@ -34,7 +34,7 @@ struct Candidate {
 struct RunView {
   Outlook outlook;  // of the schedule that ran, with the times of the run
   MeasuredRun run;
-  // What the run would take with each step as long as it was, if nothing came between steps but the
+  // The time of the run with each step as long as it was, if nothing came between steps but the
   // boundaries. The items in flight are those of the question; without them no step waits for room.
   uint64_t replayed_ns = 0;
   bool had_times = false;        // the question had times

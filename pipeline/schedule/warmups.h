@@ -20,16 +20,16 @@ std::vector<uint32_t> eager_warmups(uint32_t stages);
 // half a stage's time over the slow boundaries.
 std::vector<uint32_t> virtual_warmups(const std::vector<bool>& is_slow);
 
+// Returns how many items are on the way over |boundary| at a time if a step starts every
+// |step_ns|. The room of an item is on the way until the news that the item was taken has come back.
+uint32_t items_on_the_way(const BoundaryTime& boundary, uint64_t step_ns);
+
 struct HidingWarmups {
   std::vector<uint32_t> counts;  // by stage
   // The boundaries whose link is busy for longer than the slowest stage. No order of steps hides
   // that: a micro-batch takes the busy time of the slowest of them.
   std::vector<uint32_t> exposed;
 };
-// Returns how many items are on the way over |boundary| at a time if a step starts every |step_ns|. The
-// room of an item is on the way until the news that the item was taken has come back.
-uint32_t items_on_the_way(const BoundaryTime& boundary, uint64_t step_ns);
-
 // The counts of H-1F1B (Hapt, section 5; Eq. 10 and 23): one more than the sum of ceil(1 + 2 c / t)
 // over the stage's boundary and all later ones. c is the boundary's time for one way. t is the time
 // of the slowest stage, or the longest busy time of a link if that is longer. A c of at most
