@@ -74,8 +74,9 @@ void GradientNorm::add(const std::byte* data, uint64_t count, int32_t datatype) 
   };
   const auto pairs = [&]<typename Value>(Value) {
     add_each(count, [&](uint64_t i) {
-      return std::abs(
-          std::complex<double>(read_at<Value>(data, 2 * i), read_at<Value>(data, 2 * i + 1)));
+      const auto real = static_cast<double>(read_at<Value>(data, 2 * i));
+      const auto imaginary = static_cast<double>(read_at<Value>(data, 2 * i + 1));
+      return std::abs(std::complex(real, imaginary));
     });
   };
   const auto bits = [&]<typename Bits>(Bits, int exponent, int fraction, bool has_infinity) {
