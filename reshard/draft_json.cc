@@ -12,7 +12,7 @@
 
 #include "reshard/element_types.h"
 #include "reshard/layout_json.h"
-#include "topology/links/link_model_json.h"
+#include "reshard/links_json.h"
 
 namespace hetcomm::reshard {
 namespace {
@@ -102,43 +102,12 @@ class QuestionReader {
   }
 
   void read_links(const Json& json) {
-    Fields fields(json, "links", failure_);
-    fields.allow_only({"model", "hosts", "nics"});
-    const Json* const model = fields.find("model");
-    if (model == nullptr) return fields.fail("model", "is missing");
-    const std::vector<std::string> hosts = texts(fields, "hosts");
-    std::vector<std::string> nics = texts(fields, "nics");
-    if (failure_.ok() && !nics.empty() && nics.size() != hosts.size()) {
-      fields.fail("nics",
-                  fmt::format("has {} elements, and hosts has {}", nics.size(), hosts.size()));
+    Result<Links> links = parse_links(json, "links", {});
+    if (links.ok()) {
+      question_.links = std::move(links).value();
+    } else {
+      failure_ = links.status();
     }
-    if (!failure_.ok()) return;
-    nics.resize(hosts.size());
-    Result<topology::LinkModel> parsed = topology::parse_link_model(model->dump());
-    if (!parsed.ok()) {
-      failure_ = parsed.status().annotate("links.model");
-      return;
-    }
-    std::vector<RankEnd> ends;
-    for (size_t i = 0; i < hosts.size(); ++i) ends.push_back({hosts[i], nics[i]});
-    Result<Links> links = Links::create(std::move(parsed).value(), ends);
-    if (!links.ok()) {
-      failure_ = links.status().annotate("links");
-      return;
-    }
-    question_.links = std::move(links).value();
-  }
-
-  std::vector<std::string> texts(Fields& fields, const char* name) {
-    std::vector<std::string> found;
-    fields.each(
-        name,
-        [&](const Json& json, const std::string& path) {
-          if (!json.is_string()) return fields.fail_at(path, "is no text");
-          found.push_back(json.get<std::string>());
-        },
-        kMaxParts);
-    return found;
   }
 
   DraftQuestion question_;

@@ -5,23 +5,16 @@
 #include <utility>
 
 namespace hetcomm::reshard {
-namespace {
 
-// Returns bytes / rate in nanoseconds, rounded up.
-uint64_t ns_of(uint64_t bytes, uint64_t bytes_per_s) {
-  // Divides three digits at a time: rates are at most 10^15, so nothing overflows within 500 years.
-  static_assert(topology::kMaxBytesPerS <= UINT64_MAX / 1000);
-  uint64_t ns = bytes / bytes_per_s;
-  uint64_t rest = bytes % bytes_per_s;
-  for (int i = 0; i < 3; ++i) {
-    rest *= 1000;
-    ns = ns * 1000 + rest / bytes_per_s;
-    rest %= bytes_per_s;
+Messages messages_of(const MovePlan& plan, size_t hop, uint64_t element_bytes) {
+  Messages messages;
+  for (const Move& move : plan.hops[hop].moves) {
+    const std::pair<int, int> ends(plan.from(hop).parts[move.from].rank,
+                                   plan.hops[hop].to.parts[move.to].rank);
+    if (ends.first != ends.second) messages[ends] += move.box.elements() * element_bytes;
   }
-  return ns + (rest > 0 ? 1 : 0);
+  return messages;
 }
-
-}  // namespace
 
 Forecast forecast(const MovePlan& plan, uint64_t element_bytes, const Links& links,
                   uint64_t slices) {
@@ -31,18 +24,14 @@ Forecast forecast(const MovePlan& plan, uint64_t element_bytes, const Links& lin
   uint64_t longest = 0;
   uint64_t sum = 0;
   for (size_t i = 0; i < plan.hops.size(); ++i) {
-    std::map<std::pair<int, int>, uint64_t> messages;
-    for (const Move& move : plan.hops[i].moves) {
-      const std::pair<int, int> ends(plan.from(i).parts[move.from].rank,
-                                     plan.hops[i].to.parts[move.to].rank);
-      if (ends.first != ends.second) messages[ends] += move.box.elements() * element_bytes;
-    }
+    const Messages messages = messages_of(plan, i, element_bytes);
     HopForecast hop;
     std::map<int, uint64_t> messages_of;  // messages sent or received, by rank
     std::vector<uint64_t> carried(resources.size());
     for (const auto& [ends, bytes] : messages) {
       const topology::Route& route = links.route(ends.first, ends.second);
-      const uint64_t alone = ns_of(bytes, links.bytes_per_s(ends.first, ends.second));
+      const uint64_t alone =
+          topology::transfer_ns(bytes, links.bytes_per_s(ends.first, ends.second));
       hop.ns = std::max(hop.ns, route.latency_ns + alone);
       hop.bytes += bytes;
       ++messages_of[ends.first];
@@ -55,7 +44,7 @@ Forecast forecast(const MovePlan& plan, uint64_t element_bytes, const Links& lin
     uint64_t busiest = 0;
     for (size_t r = 0; r < resources.size(); ++r) {
       result.resource_bytes[r] += carried[r];
-      const uint64_t busy = ns_of(carried[r], resources[r].bytes_per_s);
+      const uint64_t busy = topology::transfer_ns(carried[r], resources[r].bytes_per_s);
       if (busy > busiest) {
         busiest = busy;
         hop.slowest_resource = static_cast<int>(r);

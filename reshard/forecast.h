@@ -2,7 +2,10 @@
 // same result.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <map>
+#include <utility>
 #include <vector>
 
 #include "reshard/links.h"
@@ -28,6 +31,11 @@ struct Forecast {
 
 // The processor time that a message costs the sender, and also the receiver.
 inline constexpr uint64_t kMessageNs = 5'000;
+
+// Bytes that move between ranks, by sender and receiver, which differ.
+using Messages = std::map<std::pair<int, int>, uint64_t>;
+// Returns what hop |hop| of |plan| moves.
+Messages messages_of(const MovePlan& plan, size_t hop, uint64_t element_bytes);
 
 // Forecasts |plan|. A hop takes as long as its busiest resource, or as its longest transfer alone,
 // whichever is longer. On the rank with the most messages, every message after the first adds

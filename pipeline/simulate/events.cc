@@ -109,7 +109,7 @@ class EventSimulation final : private TransferClient {
     for (const EventPipeline& each : input.pipelines) add_pipeline(each);
     for (uint32_t i = 0; i < input.reductions.size(); ++i) {
       for (const ReductionGroup::Member& member : input.reductions[i].members) {
-        pipelines_[member.pipeline].group_of[member.stage] = i;
+        pipelines_[member.pipeline].groups_of[member.stage].push_back(i);
       }
     }
   }
@@ -130,16 +130,14 @@ class EventSimulation final : private TransferClient {
   }
 
  private:
-  static constexpr uint32_t kNone = UINT32_MAX;
-
   struct Pipeline {
     const EventPipeline* given;
     uint32_t first_rank;
     bool has_transfers;
-    std::vector<Channel> forward;     // by the stage before the boundary
-    std::vector<Channel> backward;    // likewise
-    std::vector<uint32_t> gathering;  // by stage: gathers that have not ended
-    std::vector<uint32_t> group_of;   // by stage: its reduction, or kNone
+    std::vector<Channel> forward;                  // by the stage before the boundary
+    std::vector<Channel> backward;                 // likewise
+    std::vector<uint32_t> gathering;               // by stage: gathers that have not ended
+    std::vector<std::vector<uint32_t>> groups_of;  // by stage: its reductions
   };
   struct Rank {
     const std::vector<Action>* actions;
@@ -178,7 +176,7 @@ class EventSimulation final : private TransferClient {
     own.forward.resize(schedule.stages());
     own.backward.resize(schedule.stages());
     own.gathering.resize(schedule.stages());
-    own.group_of.resize(schedule.stages(), kNone);
+    own.groups_of.resize(schedule.stages());
     for (uint32_t stage = 0; stage < schedule.stages(); ++stage) {
       if (!schedule.crosses(stage)) continue;
       const uint32_t most = given.in_flight.empty() ? 0 : given.in_flight[stage];
@@ -381,14 +379,15 @@ class EventSimulation final : private TransferClient {
         ++own.gathering[stage];
         return transfers_.start(own.given->gathers[stage], {index, kGather, stage, 0});
       case Kind::kReduceGradient:
-        return reduce(own.group_of[stage]);
+        for (const uint32_t group : own.groups_of[stage]) reduce(group);
+        return;
       default:
         return;
     }
   }
 
   void reduce(uint32_t group) {
-    if (group == kNone || --members_left_[group] > 0) return;
+    if (--members_left_[group] > 0) return;
     forecast_.reductions[group].start_ns = events_.now();
     transfers_.start(input_.reductions[group].route, {0, kReduction, group, 0});
   }
@@ -487,8 +486,8 @@ Status check_input(const EventInput& input) {
     const Status status = check_pipeline(input.pipelines[i], input.resources);
     if (!status.ok()) return status.annotate(fmt::format("pipeline {}", i));
   }
-  std::set<std::pair<uint32_t, uint32_t>> reduced;
   for (const ReductionGroup& group : input.reductions) {
+    std::set<std::pair<uint32_t, uint32_t>> reduced;
     HETCOMM_RETURN_IF_ERROR(check_route(group.route, input.resources));
     if (group.members.empty()) return invalid("a reduction has no stage");
     for (const ReductionGroup::Member& member : group.members) {
@@ -498,7 +497,7 @@ Status check_input(const EventInput& input) {
                                    member.stage, member.pipeline));
       }
       if (!reduced.insert({member.pipeline, member.stage}).second) {
-        return invalid(fmt::format("stage {} of pipeline {} is in two reductions", member.stage,
+        return invalid(fmt::format("stage {} of pipeline {} is twice in a reduction", member.stage,
                                    member.pipeline));
       }
     }

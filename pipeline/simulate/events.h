@@ -27,14 +27,14 @@ struct EventPipeline {
   std::vector<uint32_t> in_flight;  // as SimulateOptions::in_flight (longest_path.h)
 };
 
-// A reduction of gradients starts when all its stages have come to REDUCE_GRAD. No step waits for
-// it.
+// A reduction of gradients, of those items that all its stages hold. It starts when all of them have
+// come to REDUCE_GRAD. No step waits for it.
 struct ReductionGroup {
   struct Member {
     uint32_t pipeline = 0;
     uint32_t stage = 0;
   };
-  std::vector<Member> members;  // no stage is in two groups
+  std::vector<Member> members;  // all different; a stage may be in several groups
   Route route;
 };
 

@@ -339,4 +339,17 @@ uint64_t rate_alone(const LinkModel& model, const Route& route) {
   return rates(model, {route}).front();
 }
 
+uint64_t transfer_ns(uint64_t bytes, uint64_t bytes_per_s) {
+  // Divides three digits at a time: rates are at most 10^15, so nothing overflows within 500 years.
+  static_assert(kMaxBytesPerS <= UINT64_MAX / 1000);
+  uint64_t ns = bytes / bytes_per_s;
+  uint64_t rest = bytes % bytes_per_s;
+  for (int i = 0; i < 3; ++i) {
+    rest *= 1000;
+    ns = ns * 1000 + rest / bytes_per_s;
+    rest %= bytes_per_s;
+  }
+  return ns + (rest > 0 ? 1 : 0);
+}
+
 }  // namespace hetcomm::topology

@@ -128,5 +128,8 @@ Result<Route> route(const LinkModel& model, const LinkEnd& from, const LinkEnd& 
 std::vector<uint64_t> rates(const LinkModel& model, const std::vector<Route>& routes);
 // Returns the rate of |route|, in bytes per second, when no other route is used.
 uint64_t rate_alone(const LinkModel& model, const Route& route);
+// Returns how long |bytes| take at |bytes_per_s|, which is from 1 to kMaxBytesPerS, in nanoseconds,
+// rounded up.
+uint64_t transfer_ns(uint64_t bytes, uint64_t bytes_per_s);
 
 }  // namespace hetcomm::topology

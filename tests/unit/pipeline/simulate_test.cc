@@ -685,13 +685,32 @@ TEST(Events, ReductionsWaitForAllPipelines) {
   EXPECT_EQ(forecast.total_ns, 260u);
 }
 
+// A pipeline of two stages beside one of one stage, which holds the items of both.
+TEST(Events, StageTakesPartInTheReductionsOfAllItsItems) {
+  EventInput input;
+  input.resources = 1;
+  input.pipelines.resize(2);
+  input.pipelines[0].schedule = add_reductions(one_f_one_b({2, 1}, 2).value());
+  input.pipelines[0].stages.assign(2, {.forward_ns = 10, .backward_ns = 20});
+  input.pipelines[1].schedule = add_reductions(one_f_one_b({1}, 1).value());
+  input.pipelines[1].stages.assign(1, {.forward_ns = 25, .backward_ns = 50});
+  const Route route{.hops = {{.busy_ns = 100, .latency_ns = 0, .resources = {0}}}};
+  input.reductions = {{.members = {{0, 0}, {1, 0}}, .route = route},
+                      {.members = {{0, 1}, {1, 0}}, .route = route}};
+  const EventForecast forecast = simulate_events(input).value();
+  // The last stage of the first pipeline ends at 70, the single one at 75, and the first one at 90.
+  EXPECT_EQ(forecast.reductions[1], (Span{75, 175}));
+  EXPECT_EQ(forecast.reductions[0], (Span{90, 275}));
+}
+
 TEST(Events, ReductionsThatCannotBeAreRefused) {
   EventInput input = events_of(one_f_one_b({1, 1}, 1).value(), equal_times(2, 1, 1), {});
   input.reductions.push_back({.members = {{0, 0}}, .route = {}});
   EXPECT_EQ(simulate_events(input).status().text(),
             "reduction 0: 1 of its stages have no REDUCE_GRAD");
-  input.reductions.push_back({.members = {{0, 0}}, .route = {}});
-  EXPECT_EQ(simulate_events(input).status().text(), "stage 0 of pipeline 0 is in two reductions");
+  input.reductions.push_back({.members = {{0, 1}, {0, 1}}, .route = {}});
+  EXPECT_EQ(simulate_events(input).status().text(),
+            "stage 1 of pipeline 0 is twice in a reduction");
   input.reductions[1].members.clear();
   EXPECT_EQ(simulate_events(input).status().text(), "a reduction has no stage");
 }

@@ -1,0 +1,20 @@
+// Reads a link model and the locations of ranks in it from JSON: an object with "model", "hosts"
+// and "nics". README.md describes it.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "reshard/links.h"
+#include "src/base/status.h"
+#include "src/present/json_fields.h"
+
+namespace hetcomm::reshard {
+
+// |path| names |json| in the texts of failures. |hosts| has the host of each rank, for an object
+// without "hosts". Fails with INVALID_ARGUMENT for a wrong object, with NOT_FOUND if the model
+// lacks a host or a NIC, and with UNSUPPORTED if the model is of another version.
+Result<Links> parse_links(const present::Json& json, const std::string& path,
+                          std::vector<std::string> hosts);
+
+}  // namespace hetcomm::reshard
