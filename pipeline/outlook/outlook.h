@@ -37,6 +37,19 @@ struct Outlook {
   };
   std::vector<Resource> resources;
   std::vector<Reduction> reductions;
+  // Where a pipeline begins, if there are several: ranks and stages are numbered on through them.
+  // The schedule has as many micro-batches as the pipeline with most.
+  struct Part {
+    uint32_t first_rank = 0;
+    uint32_t first_stage = 0;
+    uint32_t micro_batches = 0;
+  };
+  std::vector<Part> pipelines;          // empty: there is one
+  std::vector<std::string> rank_names;  // empty: their numbers
+
+  std::string rank_name(uint32_t rank) const {
+    return rank_names.empty() ? std::to_string(rank) : rank_names[rank];
+  }
 };
 
 // Fails with kOutOfResources if stages times micro-batches are more than 2^22.

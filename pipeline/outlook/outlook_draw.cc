@@ -120,7 +120,7 @@ class Chart {
 
   void draw_rank(uint32_t rank) {
     const double y = kTop + row_ * rank;
-    svg_.text(8, y + 15, fmt::format("rank {}", rank));
+    svg_.text(8, y + 15, fmt::format("rank {}", outlook_.rank_name(rank)));
     draw_bar(rank, y, outlook_.forecast.actions[rank]);
     if (run_ == nullptr) return;
     svg_.text(20, y + kBar + 15, "as run", R"(fill="#777")");
@@ -163,8 +163,8 @@ class Chart {
         x, y, width, height,
         fmt::format(R"(fill="{}" fill-opacity="{:.2f}" stroke="#fff" stroke-width="0.5")", fill,
                     opacity_[action.stage]),
-        fmt::format("{} on rank {}: {} to {}", to_text(action), rank, time_text(span.start_ns),
-                    time_text(span.end_ns)));
+        fmt::format("{} on rank {}: {} to {}", to_text(action), outlook_.rank_name(rank),
+                    time_text(span.start_ns), time_text(span.end_ns)));
     const std::string number = std::to_string(action.micro_batch);
     const bool is_half = height < kBar - 3;
     const double letter = is_half ? 5 : 7;

@@ -45,6 +45,24 @@ std::string time_text(const Outlook& outlook, uint64_t ns) {
   return fmt::format("{:.3f}", static_cast<double>(ns) / 1e6);
 }
 
+std::string pipelines_text(const Outlook& outlook) {
+  const Schedule& schedule = outlook.schedule;
+  if (outlook.pipelines.empty()) {
+    return fmt::format("{} ranks, {} stages, {} micro-batches\n", schedule.ranks(),
+                       schedule.stages(), schedule.micro_batches);
+  }
+  std::string text = fmt::format("{} pipelines, {} ranks, {} stages\n", outlook.pipelines.size(),
+                                 schedule.ranks(), schedule.stages());
+  for (size_t i = 0; i < outlook.pipelines.size(); ++i) {
+    const uint32_t end =
+        i + 1 < outlook.pipelines.size() ? outlook.pipelines[i + 1].first_stage : schedule.stages();
+    text +=
+        fmt::format("pipeline {}: stages {} to {}, {} micro-batches\n", i,
+                    outlook.pipelines[i].first_stage, end - 1, outlook.pipelines[i].micro_batches);
+  }
+  return text;
+}
+
 // Says how much of the longest path the ranks compute, and how much of it is transfers.
 std::string path_text(const Outlook& outlook) {
   uint64_t transfers = 0;
@@ -88,14 +106,15 @@ std::string to_text(const Outlook& outlook) {
   const Schedule& schedule = outlook.schedule;
   const Forecast& forecast = outlook.forecast;
   const std::string_view unit = outlook.has_times ? "ms" : "steps";
-  std::string text = fmt::format("{} ranks, {} stages, {} micro-batches\n", schedule.ranks(),
-                                 schedule.stages(), schedule.micro_batches);
-  text += fmt::format("{:>6} {:>8} {:>9} {:>14} {:>14} {:>10} {:>12}\n", "rank", "warm-up", "steps",
-                      fmt::format("busy[{}]", unit), fmt::format("idle[{}]", unit), "bubble[%]",
-                      "peak memory");
+  std::string text = pipelines_text(outlook);
+  size_t width = 6;
+  for (const std::string& each : outlook.rank_names) width = std::max(width, each.size());
+  text += fmt::format("{:>{}} {:>8} {:>9} {:>14} {:>14} {:>10} {:>12}\n", "rank", width, "warm-up",
+                      "steps", fmt::format("busy[{}]", unit), fmt::format("idle[{}]", unit),
+                      "bubble[%]", "peak memory");
   for (uint32_t rank = 0; rank < schedule.ranks(); ++rank) {
-    text += fmt::format("{:>6} {:>8} {:>9} {:>14} {:>14} {:>10} {:>12}\n", rank,
-                        warmup_of(schedule, rank), computations_in(schedule, rank),
+    text += fmt::format("{:>{}} {:>8} {:>9} {:>14} {:>14} {:>10} {:>12}\n", outlook.rank_name(rank),
+                        width, warmup_of(schedule, rank), computations_in(schedule, rank),
                         time_text(outlook, forecast.busy_ns[rank]),
                         time_text(outlook, forecast.idle_ns(rank)),
                         percent(forecast.idle_ns(rank), forecast.total_ns), outlook.peaks[rank]);
@@ -138,6 +157,12 @@ std::string to_json(const Outlook& outlook) {
     OrderedJson& cells = schedule["actions"].emplace_back(OrderedJson::array());
     for_each_cell(actions, [&](std::string text) { cells.push_back(std::move(text)); });
   }
+  for (const Outlook::Part& each : outlook.pipelines) {
+    json["pipelines"].push_back({{"first_rank", each.first_rank},
+                                 {"first_stage", each.first_stage},
+                                 {"micro_batches", each.micro_batches}});
+  }
+  if (!outlook.rank_names.empty()) json["ranks"] = outlook.rank_names;
   json["peaks"] = outlook.peaks;
   json["in_flight"] = outlook.in_flight;
   json["exposed_boundaries"] = outlook.exposed;
@@ -180,8 +205,8 @@ std::string to_chrome_trace(const Outlook& outlook) {
   const auto us = [](uint64_t ns) { return fmt::format("{}.{:03}", ns / 1000, ns % 1000); };
   for (uint32_t rank = 0; rank < outlook.schedule.ranks(); ++rank) {
     add(fmt::format(
-        R"({{"ph":"M","pid":0,"tid":{0},"name":"thread_name","args":{{"name":"rank {0}"}}}})",
-        rank));
+        R"({{"ph":"M","pid":0,"tid":{},"name":"thread_name","args":{{"name":"rank {}"}}}})", rank,
+        outlook.rank_name(rank)));
     const std::vector<Action>& actions = outlook.schedule.actions[rank];
     for (size_t i = 0; i < actions.size(); ++i) {
       if (!is_computation(actions[i].kind)) continue;
@@ -192,8 +217,8 @@ std::string to_chrome_trace(const Outlook& outlook) {
     }
     for_each_change(outlook, rank, [&](uint64_t at_ns, int64_t held) {
       add(fmt::format(
-          R"({{"ph":"C","pid":0,"name":"memory of rank {}","ts":{},"args":{{"held":{}}}}})", rank,
-          us(at_ns), held));
+          R"({{"ph":"C","pid":0,"name":"memory of rank {}","ts":{},"args":{{"held":{}}}}})",
+          outlook.rank_name(rank), us(at_ns), held));
     });
   }
   for (size_t i = 0; i < outlook.reductions.size(); ++i) {

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "pipeline/arrange/arrange.h"
+#include "pipeline/outlook/stage_time_json.h"
 #include "pipeline/schedule/cells_json.h"
 #include "pipeline/schedule/faults.h"
 #include "pipeline/schedule/lower.h"
@@ -25,7 +26,6 @@ using present::Json;
 constexpr std::string_view kQuestionFormat = "hetcomm schedule question";
 constexpr uint64_t kQuestionVersion = 1;
 constexpr int kNesting = 8;
-constexpr uint64_t kMaxNs = uint64_t{1} << 53;     // 104 days
 constexpr uint64_t kMaxLimit = uint64_t{1} << 60;  // in activations or bytes
 constexpr uint64_t kMaxEffort = 100'000'000'000;   // an hour or two
 constexpr size_t kMaxHops = 64;                    // of a route, and resources of a hop
@@ -282,7 +282,7 @@ class QuestionReader {
     fields.each(
         "stages",
         [&](const Json& stage, const std::string& path) {
-          times.stages.push_back(read_stage(Fields(stage, path, failure_)));
+          times.stages.push_back(read_stage_time(Fields(stage, path, failure_)));
         },
         kMaxStages);
     if (failure_.ok() && times.stages.empty()) fields.fail("stages", "has no element");
@@ -299,35 +299,6 @@ class QuestionReader {
       fields.fail("boundaries", "and forward or backward are both given");
     }
     times.overlap_ppm = static_cast<uint32_t>(fields.number("overlap_ppm", 1'000'000));
-  }
-
-  // A step of which only the whole or only the parts are given follows from the others.
-  static StageTime read_stage(Fields fields) {
-    fields.allow_only(
-        {"forward_ns", "backward_ns", "input_grad_ns", "weight_grad_ns", "recompute_ns"});
-    StageTime time;
-    time.forward_ns = fields.number("forward_ns", kMaxNs);
-    time.backward_ns = fields.number("backward_ns", kMaxNs);
-    time.input_grad_ns = fields.number("input_grad_ns", kMaxNs);
-    time.weight_grad_ns = fields.number("weight_grad_ns", kMaxNs);
-    time.recompute_ns =
-        fields.has("recompute_ns") ? fields.number("recompute_ns", kMaxNs) : time.forward_ns;
-    const bool has_whole = fields.has("backward_ns");
-    const bool has_input = fields.has("input_grad_ns");
-    const bool has_weight = fields.has("weight_grad_ns");
-    if (!has_whole) {
-      time.backward_ns = time.input_grad_ns + time.weight_grad_ns;
-    } else if (time.input_grad_ns > time.backward_ns || time.weight_grad_ns > time.backward_ns) {
-      fields.fail("backward_ns", "is shorter than a part of it");
-    } else if (!has_input && !has_weight) {
-      time.weight_grad_ns = time.backward_ns / 2;
-      time.input_grad_ns = time.backward_ns - time.weight_grad_ns;
-    } else if (!has_input) {
-      time.input_grad_ns = time.backward_ns - time.weight_grad_ns;
-    } else if (!has_weight) {
-      time.weight_grad_ns = time.backward_ns - time.input_grad_ns;
-    }
-    return time;
   }
 
   void read_boundaries(Fields& fields, const char* name, std::vector<BoundaryTime>& out) {
