@@ -27,6 +27,8 @@ class Links {
   size_t ranks() const { return end_of_.size(); }
   // Returns the index of the rank's cluster in the model.
   int cluster(int rank) const { return clusters_[end_of_[static_cast<size_t>(rank)]]; }
+  // Returns the number of the rank's location: ranks with the same one have the same host and NIC.
+  size_t end_of(int rank) const { return end_of_[static_cast<size_t>(rank)]; }
   // Returns the route between two ranks, which is empty between a rank and itself.
   const topology::Route& route(int from, int to) const { return routes_[index_of(from, to)]; }
   // Returns the rate of one transfer alone.

@@ -25,6 +25,26 @@ HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
 hetcomm_draft_pipeline(const char* plan, int32_t form, size_t capacity, char* out_text,
                        size_t* out_size) HETCOMM_NOEXCEPT;
 
+/* Simulates a step of a whole pipeline plan: all its pipelines at once, over the links of a model,
+ * which transfers, gathered weights and reductions of gradients share. Writes in |form| what
+ * hetcomm_draft_schedule() writes, also as HETCOMM_PLAN_TRACE; the stages of several pipelines are
+ * numbered on, and a rank is a group of ranks that have the same stages.
+ *
+ * |question| is a JSON document with the plan, the times of its stages, and, where they are known,
+ * the link model, the NIC of each rank, and the bytes of the model's items.
+ *   INVALID_ARGUMENT  There is no such form, |question| is malformed, or the plan is not sound. The
+ *                     text names the entry, or the rank and the action.
+ *   NOT_FOUND         The link model lacks a host or a NIC of a rank, or there is no schedule of
+ *                     the name that the plan gives.
+ *   OUT_OF_RANGE      A stage would keep more activations than its limit.
+ *   UNSUPPORTED       A document is of another version, a boundary's strategy does not cover its
+ *                     layouts, or |form| is CSV, or SVG and there is too much for a picture.
+ *   OUT_OF_RESOURCES  Stages times micro-batches are more than 4,194,304.
+ * |question| has at most 1 GiB. [any-thread] */
+HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
+hetcomm_draft_forecast(const char* question, int32_t form, size_t capacity, char* out_text,
+                       size_t* out_size) HETCOMM_NOEXCEPT;
+
 #ifdef __cplusplus
 } /* extern "C" */
 #endif

@@ -20,7 +20,7 @@ struct Outlook {
   std::vector<uint32_t> exposed;  // as ScheduleQuestion::exposed
   std::vector<uint32_t>
       in_flight;               // by boundary: so many that no step waits for room, unless given;
-                               // empty at the levels that have transfers
+                               // empty at the levels that have transfers; 0 between pipelines
   std::vector<int64_t> peaks;  // by rank, in the unit of the question's memory
   std::vector<StepMemory> memory;  // as CheckOptions::memory
   bool has_times = false;          // false: each F, I and W takes 1, and transfers nothing

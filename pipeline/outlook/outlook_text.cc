@@ -122,7 +122,13 @@ std::string to_text(const Outlook& outlook) {
   text += fmt::format("iteration: {} {}, bubble {:.1f} %\n", time_text(outlook, forecast.total_ns),
                       unit, static_cast<double>(forecast.bubble_ppm()) / 1e4);
   text += path_text(outlook);
-  for (const Outlook::Resource& each : outlook.resources) {
+  constexpr size_t kMaxShown = 12;
+  for (size_t i = 0; i < outlook.resources.size(); ++i) {
+    if (i == kMaxShown) {
+      text += fmt::format("and {} links more\n", outlook.resources.size() - i);
+      break;
+    }
+    const Outlook::Resource& each = outlook.resources[i];
     text += fmt::format("{}: busy {} {}, {} %\n", printable(each.name),
                         time_text(outlook, each.busy_ns), unit,
                         percent(each.busy_ns, forecast.total_ns));
@@ -134,7 +140,11 @@ std::string to_text(const Outlook& outlook) {
   }
   if (std::any_of(outlook.in_flight.begin(), outlook.in_flight.end(),
                   [](uint32_t each) { return each > 1; })) {
-    text += fmt::format("items in flight, by boundary: {}\n", fmt::join(outlook.in_flight, " "));
+    text += "items in flight, by boundary:";
+    for (const uint32_t each : outlook.in_flight) {
+      text += each == 0 ? " |" : fmt::format(" {}", each);
+    }
+    text += "\n";
   }
   for (const uint32_t stage : outlook.exposed) {
     text += fmt::format(

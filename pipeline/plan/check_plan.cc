@@ -219,7 +219,7 @@ class PlanCheck {
     }
     Result<std::vector<uint32_t>> needed = needed_in_flight(view.schedule, given);
     if (!needed.ok()) return needed.status().annotate("schedule");
-    std::vector<uint32_t> neighbours(stages - 1);  // in flight, by the stage before; 0: no boundary
+    view.stage_in_flight.assign(stages - 1, 0);  // 0: no boundary
     std::set<std::pair<uint32_t, uint32_t>> seen;
     view.in_flight.assign(pipeline.boundaries.size(), 0);
     for (size_t i = 0; i < pipeline.boundaries.size(); ++i) {
@@ -242,14 +242,15 @@ class PlanCheck {
       view.in_flight[i] = boundary.in_flight != 0 ? boundary.in_flight
                                                   : enough_in_flight(needed.value()[boundary.from],
                                                                      pipeline, boundary.from);
-      neighbours[boundary.from] = view.in_flight[i];
+      view.stage_in_flight[boundary.from] = view.in_flight[i];
     }
-    const auto missing = std::find(neighbours.begin(), neighbours.end(), 0u);
-    if (missing != neighbours.end()) {
-      return invalid(fmt::format("boundaries: there is none from stage {} to {}",
-                                 missing - neighbours.begin(), missing - neighbours.begin() + 1));
+    const auto first = view.stage_in_flight.begin();
+    const auto missing = std::find(first, view.stage_in_flight.end(), 0u);
+    if (missing != view.stage_in_flight.end()) {
+      return invalid(fmt::format("boundaries: there is none from stage {} to {}", missing - first,
+                                 missing - first + 1));
     }
-    return check_skips(pipeline, neighbours, view);
+    return check_skips(pipeline, view);
   }
 
   // Returns how many items in flight cost no time at the boundary behind |stage|, as far as the plan
@@ -270,8 +271,7 @@ class PlanCheck {
   // Gives each boundary between stages that are no neighbours at least so many items in flight that
   // no step waits for room there. On the way between its stages no more items can be under way than
   // the neighbours have in flight and keep, and one in each stage.
-  static Status check_skips(const PlanPipeline& pipeline, const std::vector<uint32_t>& neighbours,
-                            PipelineView& view) {
+  static Status check_skips(const PlanPipeline& pipeline, PipelineView& view) {
     for (size_t i = 0; i < pipeline.boundaries.size(); ++i) {
       const PlanBoundary& boundary = pipeline.boundaries[i];
       if (view.in_flight[i] != 0) continue;
@@ -279,7 +279,7 @@ class PlanCheck {
       if (view.schedule.rank_of[boundary.from] == view.schedule.rank_of[boundary.to]) continue;
       uint64_t most = 1;
       for (uint32_t stage = boundary.from; stage < boundary.to; ++stage) {
-        most += 2 * uint64_t{neighbours[stage]} + 1;
+        most += 2 * uint64_t{view.stage_in_flight[stage]} + 1;
         // Items wait at a stage of the same ranks without a limit.
         if (!view.schedule.crosses(stage)) most = kMaxMicroBatches;
       }

@@ -16,15 +16,6 @@ namespace {
 
 using Json = nlohmann::json;
 
-// Returns "3", "0-3" or "0,2,4".
-std::string written(const std::vector<uint32_t>& ranks) {
-  for (size_t i = 1; i < ranks.size(); ++i) {
-    if (ranks[i] != ranks[i - 1] + 1) return fmt::format("{}", fmt::join(ranks, ","));
-  }
-  return ranks.size() == 1 ? std::to_string(ranks[0])
-                           : fmt::format("{}-{}", ranks.front(), ranks.back());
-}
-
 std::string written(const StageDegrees& degrees) {
   std::string text;
   const auto add = [&](const char* name, uint32_t degree) {
@@ -53,14 +44,14 @@ std::string pipeline_text(const PlanPipeline& pipeline, const PipelineView& view
     const PlanStage& stage = pipeline.stages[i];
     text += fmt::format("{:>5}  {:<13} {:<12} {:<24} {:>10}\n", i,
                         fmt::format("[{}, {})", stage.items_begin, stage.items_end),
-                        written(stage.ranks), written(stage.degrees), view.stage_peaks[i]);
+                        ranks_text(stage.ranks), written(stage.degrees), view.stage_peaks[i]);
   }
   for (size_t group = 0; group < view.groups.size(); ++group) {
     const auto chunks =
         std::count(view.schedule.rank_of.begin(), view.schedule.rank_of.end(), group);
     if (chunks == 1) continue;
     text += fmt::format("  ranks {} keep {} activations of their {} stages\n",
-                        written(view.groups[group]), view.peaks[group], chunks);
+                        ranks_text(view.groups[group]), view.peaks[group], chunks);
   }
   for (size_t i = 0; i < pipeline.boundaries.size(); ++i) {
     const PlanBoundary& boundary = pipeline.boundaries[i];
@@ -82,6 +73,14 @@ std::string pipeline_text(const PlanPipeline& pipeline, const PipelineView& view
 }
 
 }  // namespace
+
+std::string ranks_text(const std::vector<uint32_t>& ranks) {
+  for (size_t i = 1; i < ranks.size(); ++i) {
+    if (ranks[i] != ranks[i - 1] + 1) return fmt::format("{}", fmt::join(ranks, ","));
+  }
+  return ranks.size() == 1 ? std::to_string(ranks[0])
+                           : fmt::format("{}-{}", ranks.front(), ranks.back());
+}
 
 std::string outline_text(const PipelinePlan& plan, const std::vector<PipelineView>& views) {
   std::string text = fmt::format("pipeline plan {}: {} ranks, {} items, {} samples a step\n",
@@ -115,6 +114,7 @@ std::string outline_json(const PipelinePlan& plan, const std::vector<PipelineVie
                          {"peaks", view.peaks},
                          {"stage_peaks", view.stage_peaks},
                          {"in_flight", view.in_flight},
+                         {"stage_in_flight", view.stage_in_flight},
                          {"exposed", view.exposed}});
   }
   const Json document = {{"format", "hetcomm pipeline outline"},

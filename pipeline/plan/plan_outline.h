@@ -1,6 +1,7 @@
 // Writes what follows from a checked pipeline plan, for people and for programs.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -9,6 +10,8 @@
 
 namespace hetcomm::pipeline {
 
+// Returns "3", "0-3" or "0,2,4".
+std::string ranks_text(const std::vector<uint32_t>& ranks);
 // Returns the hash of |plan|, and of each pipeline a table of its stages, with what they hold at a
 // time, and one of its boundaries, with the bytes of a micro-batch. |views|: check_plan().
 std::string outline_text(const PipelinePlan& plan, const std::vector<PipelineView>& views);

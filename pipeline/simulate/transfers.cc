@@ -3,6 +3,14 @@
 #include <algorithm>
 
 namespace hetcomm::pipeline {
+namespace {
+
+// Returns the time of one of |slices| parts.
+uint64_t part_of(const RouteHop& hop, uint32_t slices) {
+  return (hop.busy_ns + slices - 1) / slices;
+}
+
+}  // namespace
 
 void Transfers::start(const Route& route, const TransferName& name) {
   auto id = static_cast<uint32_t>(transfers_.size());
@@ -58,7 +66,7 @@ void Transfers::begin(Step step) {
   Transfer& transfer = transfers_[step.id];
   const Route& route = *transfer.route;
   const RouteHop& hop = route.hops[step.hop];
-  const uint64_t part_ns = (hop.busy_ns + route.slices - 1) / route.slices;
+  const uint64_t part_ns = part_of(hop, route.slices);
   uint64_t length_ns = hop.busy_ns;
   if (step.hop > 0 && transfer.data_end_ns > events_.now()) {
     length_ns = std::max(length_ns, transfer.data_end_ns - events_.now() + part_ns);
@@ -70,7 +78,11 @@ void Transfers::begin(Step step) {
   events_.add(length_ns, {.kind = Event::kHopEnd, .id = step.id, .hop = step.hop});
   if (step.hop + 1 == route.hops.size()) return;
   transfer.data_end_ns = events_.now() + length_ns + hop.latency_ns;
-  events_.add(std::min(part_ns, length_ns) + hop.latency_ns,
+  // A faster hop starts so late that it need not wait for a part: meanwhile it serves others.
+  const RouteHop& next = route.hops[step.hop + 1];
+  const uint64_t last_part_ns = length_ns + part_of(next, route.slices);
+  const uint64_t rest_ns = last_part_ns - std::min(last_part_ns, next.busy_ns);
+  events_.add(std::max(std::min(part_ns, length_ns), rest_ns) + hop.latency_ns,
               {.kind = Event::kHopReady, .id = step.id, .hop = step.hop + 1});
 }
 

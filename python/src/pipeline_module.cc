@@ -445,6 +445,13 @@ void bind_pipeline(nb::module_& module) {
       },
       "plan"_a, "format"_a = "json",
       "What follows from a pipeline plan: \"text\", \"json\" or \"svg\".");
+  module.def(
+      "draft_forecast",
+      [](const std::string& question, const std::string& format) {
+        return drafted(hetcomm_draft_forecast, question, format);
+      },
+      "question"_a, "format"_a = "json",
+      "How long a step of a whole plan takes: \"text\", \"json\", \"svg\" or \"trace\".");
   nb::class_<PipelineTensor>(module, "PipelineTensor", "A tensor in a buffer of a pipeline.")
       .def_ro("name", &PipelineTensor::name)
       .def_ro("type", &PipelineTensor::type, "\"float32\", \"bfloat16\" and so on.")

@@ -10,6 +10,8 @@
 
 #include <fmt/core.h>
 
+#include "pipeline/joint/forecast_question.h"
+#include "pipeline/joint/joint_outlook.h"
 #include "pipeline/outlook/outlook.h"
 #include "pipeline/outlook/question.h"
 #include "pipeline/outlook/run_view.h"
@@ -55,6 +57,12 @@ Result<std::string_view> document(const char* text, const char* name, size_t mos
 Status check_form(int32_t form) {
   if (form >= HETCOMM_PLAN_TEXT && form <= HETCOMM_PLAN_SVG) return {};
   return {Code::kInvalidArgument, "form is none of HETCOMM_PLAN_*"};
+}
+
+// Schedules have more forms.
+Status check_schedule_form(int32_t form) {
+  if (form == HETCOMM_PLAN_CSV || form == HETCOMM_PLAN_TRACE) return {};
+  return check_form(form);
 }
 
 std::string written(const topology::LinkModel& model, int32_t form) {
@@ -158,9 +166,7 @@ Result<std::string> in_form(const View& view, const pipeline::Outlook& outlook, 
 }
 
 Result<std::string> draft_schedule(const char* given, int32_t form) {
-  if (form < HETCOMM_PLAN_TEXT || form > HETCOMM_PLAN_TRACE) {
-    return Status(Code::kInvalidArgument, "form is none of HETCOMM_PLAN_*");
-  }
+  HETCOMM_RETURN_IF_ERROR(check_schedule_form(form));
   Result<std::string_view> text = document(given, "question", kMaxPlanBytes);
   if (!text.ok()) return text.status();
   Result<pipeline::ScheduleQuestion> question = pipeline::parse_question(text.value());
@@ -173,19 +179,27 @@ Result<std::string> draft_schedule(const char* given, int32_t form) {
   return outlook.ok() ? in_form(outlook.value(), outlook.value(), form) : outlook.status();
 }
 
+Result<std::string> draft_forecast(const char* given, int32_t form) {
+  if (form == HETCOMM_PLAN_CSV) {
+    return Status(Code::kUnsupported, "the forecast of a plan has no CSV");
+  }
+  HETCOMM_RETURN_IF_ERROR(check_schedule_form(form));
+  Result<std::string_view> text = document(given, "question", kMaxPlanBytes);
+  if (!text.ok()) return text.status();
+  Result<pipeline::ForecastQuestion> question = pipeline::parse_forecast_question(text.value());
+  if (!question.ok()) return question.status().annotate("question");
+  Result<pipeline::Outlook> outlook = pipeline::look_at_plan(question.value());
+  if (!outlook.ok()) return outlook.status();
+  return in_form(outlook.value(), outlook.value(), form);
+}
+
 // Draws the schedule of the only pipeline of |plan|.
 Result<std::string> draw_schedule(const pipeline::PipelinePlan& plan, pipeline::PipelineView view) {
   if (plan.pipelines.size() > 1) {
     return Status(Code::kUnsupported, "plan: a picture shows one pipeline, and there are several");
   }
   pipeline::ScheduleQuestion question;
-  question.check.in_flight.assign(plan.pipelines.front().stages.size() - 1, 1);
-  for (size_t i = 0; i < view.in_flight.size(); ++i) {
-    const pipeline::PlanBoundary& boundary = plan.pipelines.front().boundaries[i];
-    if (boundary.to == boundary.from + 1) {
-      question.check.in_flight[boundary.from] = view.in_flight[i];
-    }
-  }
+  question.check.in_flight = std::move(view.stage_in_flight);
   question.schedule = std::move(view.schedule);
   question.exposed = std::move(view.exposed);
   Result<pipeline::Outlook> outlook = pipeline::look_at(std::move(question));
@@ -301,6 +315,11 @@ hetcomm_status_t hetcomm_draft_schedule(const char* question, int32_t form, size
 hetcomm_status_t hetcomm_draft_pipeline(const char* plan, int32_t form, size_t capacity,
                                         char* out_text, size_t* out_size) noexcept {
   return give_text([&] { return draft_pipeline(plan, form); }, capacity, out_text, out_size);
+}
+
+hetcomm_status_t hetcomm_draft_forecast(const char* question, int32_t form, size_t capacity,
+                                        char* out_text, size_t* out_size) noexcept {
+  return give_text([&] { return draft_forecast(question, form); }, capacity, out_text, out_size);
 }
 
 hetcomm_status_t hetcomm_draft_draw(const char* plan, int32_t form, size_t capacity, char* out_text,

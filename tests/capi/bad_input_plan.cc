@@ -47,6 +47,7 @@ std::vector<Function> functions() {
           {"plan of several hops", hetcomm_draft_draw, hops},
           {"schedule", hetcomm_draft_schedule, kScheduleQuestion},
           {"pipeline plan", hetcomm_draft_pipeline, kPipelinePlan},
+          {"forecast", hetcomm_draft_forecast, forecast_question(model)},
           {"arranged schedule", hetcomm_draft_schedule,
            R"({"format": "hetcomm schedule question", "version": 1, "limits": [2],
              "times": {"stages": [{"forward_ns": 10, "input_grad_ns": 9, "weight_grad_ns": 8}]},

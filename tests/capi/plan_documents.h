@@ -80,6 +80,15 @@ inline constexpr const char* kPipelinePlan = R"({
  "shared": [{"item": 0, "holders": [{"stage": 0}, {"stage": 1}]}],
  "gradients": {"weight": "samples"}})";
 
+// A question about all of kPipelinePlan over links between the hosts a and b.
+inline std::string forecast_question(const std::string& links) {
+  return R"({"format": "hetcomm forecast question", "version": 1,
+    "times": {"stages": [{"forward_ns": 1000, "backward_ns": 2000}], "overlap_ppm": 1},
+    "items": [{"gradient_bytes": 4096, "weight_bytes": 4096}],
+    "links": {"nics": ["", "", ""], "model": )" +
+         links + R"(}, "plan": )" + kPipelinePlan + "}";
+}
+
 using PlanFunction = hetcomm_status_t (*)(const char*, int32_t, size_t, char*, size_t*);
 
 // Calls |function| twice: for the size and for the text. Returns "" after a failure.

@@ -212,7 +212,22 @@ TEST(Plan, AffinityInADocumentIsKeptForItsAddresses) {
   EXPECT_EQ(chosen["affinity"]["accelerators"][0]["nics"][0]["name"], "near0");
 }
 
-// The environment decides nothing.
+TEST(Plan, PlansAreForecastOverLinks) {
+  const std::string question =
+      forecast_question(answer(hetcomm_links_infer, kMeasurements, HETCOMM_PLAN_JSON));
+  EXPECT_THAT(answer(hetcomm_draft_forecast, question, HETCOMM_PLAN_TEXT),
+              HasSubstr("reduction of stages 0 1"));
+  const nlohmann::json told =
+      nlohmann::json::parse(answer(hetcomm_draft_forecast, question, HETCOMM_PLAN_JSON));
+  EXPECT_GT(told["forecast"]["total_ns"], 4 * 3000);
+  EXPECT_EQ(answer(hetcomm_draft_forecast, question, HETCOMM_PLAN_SVG).substr(0, 4), "<svg");
+  EXPECT_TRUE(nlohmann::json::accept(
+      answer(hetcomm_draft_forecast, question, HETCOMM_PLAN_TRACE)));
+  size_t size = 0;
+  EXPECT_EQ(hetcomm_draft_forecast(question.c_str(), HETCOMM_PLAN_CSV, 0, nullptr, &size),
+            HETCOMM_UNSUPPORTED);
+}
+
 TEST(Plan, PipelinePlansTellWhatFollows) {
   const std::string text = answer(hetcomm_draft_pipeline, kPipelinePlan, HETCOMM_PLAN_TEXT);
   EXPECT_NE(text.find("pipeline plan "), std::string::npos) << text;
@@ -225,6 +240,7 @@ TEST(Plan, PipelinePlansTellWhatFollows) {
   EXPECT_EQ(picture.substr(0, 4), "<svg");
 }
 
+// The environment decides nothing.
 TEST(Plan, EnvironmentVariablesChangeNoAnswer) {
   const std::string before = answer(hetcomm_draft_reshard, kQuestion, HETCOMM_PLAN_JSON);
   const std::string machine = answer(hetcomm_machine_draw, kMachine, HETCOMM_PLAN_JSON);

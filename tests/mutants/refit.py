@@ -18,7 +18,7 @@ from pathlib import Path
 import run
 
 ROOT = run.ROOT
-FOLDERS = ("include", "src", "transports", "devices", "bench", "python")
+FOLDERS = ("include", "src", "transports", "devices", "topology", "reshard", "pipeline", "bench", "tools", "python")
 CONTEXT = 3
 
 

@@ -2139,6 +2139,23 @@ class Documents(unittest.TestCase):
         self.assertIn("1f1b", str(plan))
         with self.assertRaises(ValueError):
             plan.place_of(5)
+        stages = [{"forward_ns": 1000, "backward_ns": 2000}]
+        self.assertIn("2 pipelines", joined.forecast(stages))
+        nics = [{"name": name, "out": [f"{name} out"], "in": []} for name in ("fast", "slow")]
+        links = {
+            "format": "hetcomm link model", "version": 1, "source": "a test",
+            "resources": [{"name": "fast out", "kind": "nic", "bytes_per_s": 10**9},
+                          {"name": "slow out", "kind": "nic", "bytes_per_s": 10**6}],
+            "clusters": [{"name": "x"}], "paths": [{"from": "x", "to": "x"}],
+            "hosts": [{"label": name, "cluster": "x", "nics": nics} for name in "ab"],
+        }
+        plan = plan_of([0, 1], "1f1b", 4, hosts={0: "a", 1: "b"})
+        told = [json.loads(plan.forecast(stages, links=links, nics=[name] * 2, items=[{"gradient_bytes": 8}],
+                                         format="json"))["forecast"] for name in ("fast", "slow")]
+        self.assertGreater(told[1]["total_ns"], 100 * told[0]["total_ns"])
+        with self.assertRaises(hetcomm.Error) as raised:
+            joined.forecast(stages, links=links)
+        self.assertEqual(raised.exception.status, "NOT_FOUND")
         skip = pipeline.Boundary(0, 2, [tensor()])
         made = pipeline.Plan.of(stages=[pipeline.Stage([i]) for i in range(3)], tensors=[tensor()],
                                 boundaries=[skip], micro_batches=2, micro_batch_size=ROWS)

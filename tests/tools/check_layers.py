@@ -113,6 +113,8 @@ LAYERS = {
     "pipeline/outlook/": [PUBLIC_TYPES, BASE, PRESENT, "pipeline/schedule/", "pipeline/simulate/",
                           "pipeline/arrange/"],
     "pipeline/plan/": [PUBLIC_TYPES, BASE, PRESENT, "reshard/", "pipeline/schedule/"],
+    "pipeline/joint/": [PUBLIC_TYPES, BASE, PRESENT, LINKS, "reshard/", "pipeline/schedule/",
+                        "pipeline/simulate/", "pipeline/outlook/", "pipeline/plan/"],
     # A user of the library, as a trainer is.
     "pipeline/execute/": [PUBLIC, BASE, PRESENT, "reshard/", "pipeline/schedule/", "pipeline/plan/"],
     "planner/": [PUBLIC_TYPES, BASE, PRESENT, LINKS, "reshard/", "pipeline/schedule/",
@@ -122,7 +124,7 @@ LAYERS = {
     "src/wall/": [PUBLIC_TYPES, BASE],
     "src/capi/": [EVERYTHING],
     "src/plan_capi/": [PUBLIC_TYPES, PLAN_PUBLIC, BASE, "src/wall/", LINKS, "topology/machine/", "reshard/",
-                       "pipeline/schedule/", "pipeline/outlook/", "pipeline/plan/"],
+                       "pipeline/schedule/", "pipeline/outlook/", "pipeline/plan/", "pipeline/joint/"],
     "src/pipeline_capi/": [PUBLIC, BASE, "src/wall/", "pipeline/plan/", "pipeline/execute/"],
     "src/mpi/": [PUBLIC],
     # Programs for people. What several of them share lies in tools/common.

@@ -576,6 +576,42 @@ class Schedule(unittest.TestCase):
             self.assertIn("needs a pipeline plan and --traces", self.refusal(*self.WORDS, "--format", "plan"))
             self.assertIn("does not go with --traces", self.refusal(*words, "json", "--pipeline", "0"))
 
+    def test_plan_is_simulated_over_a_link_model(self):
+        plans = pathlib.Path(__file__).parent.parent / "unit" / "pipeline" / "plans" / "good"
+        plan = json.loads((plans / "two_pipelines.json").read_text())
+        labels = sorted({rank["host"] for rank in plan["ranks"]})
+        links = {
+            "format": "hetcomm link model", "version": 1, "source": "a test",
+            "resources": [{"name": "switch", "kind": "trunk", "bytes_per_s": 1_000_000_000}],
+            "clusters": [{"name": "x"}], "hosts": [{"label": label, "cluster": "x", "nics": [{"out": [], "in": []}]} for label in labels],
+            "paths": [{"from": "x", "to": "x", "latency_ns": 1000, "resources": ["switch"]}],
+        }
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder, "links.json")
+            path.write_text(json.dumps(links))
+            words = ("schedule", str(plans / "two_pipelines.json"), "--links", str(path))
+            text = self.answer(*words, "--forward", "10ms", "--gradient-bytes", "1MiB")
+            self.assertIn("2 pipelines", text)
+            self.assertIn("switch: busy", text)
+            self.assertIn("reduction of stages", text)
+            total = lambda *more: json.loads(self.answer(*words, "--forward", "10ms", "--format", "json", *more))["forecast"]["total_ns"]
+            self.assertGreater(total("--gradient-bytes", "64MiB"), total())
+            self.assertIn("<svg", self.answer(*words, "--forward", "10ms", "--format", "svg"))
+            self.assertIn("traceEvents", self.answer(*words, "--forward", "10ms", "--format", "trace"))
+            for more, told in (((), "--links needs a pipeline plan and --forward"),
+                               (("--forward", "1ms,2ms,3ms,4ms,5ms,6ms,7ms,8ms,9ms"), "times.stages"),
+                               (("--forward", "10ms", "--boundary", "0=1ms"), "beside --links"),
+                               (("--forward", "10ms", "--gradient-bytes", "1,2"), "items"),
+                               (("--forward", "10ms", "--ranks", "2"), "do not go with a file")):
+                self.assertIn(told, self.refusal(*words, *more))
+            self.assertIn("needs --links", self.refusal(*self.WORDS, "--gradient-bytes", "1"))
+            question = pathlib.Path(folder, "question.json")
+            question.write_text(json.dumps({
+                "format": "hetcomm forecast question", "version": 1, "plan": plan, "links": {"model": links},
+                "times": {"stages": [{"forward_ns": 10_000_000, "backward_ns": 20_000_000}]}}))
+            told = json.loads(self.answer("schedule", str(question), "--format", "json"))
+            self.assertEqual(told["forecast"]["total_ns"], total())
+
     def test_unsound_schedules_are_explained(self):
         with tempfile.TemporaryDirectory() as folder:
             csv = pathlib.Path(folder, "schedule.csv")

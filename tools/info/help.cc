@@ -74,7 +74,8 @@ OPTIONS
   --strategy NAME  reshard: auto (the default), direct, leader, gather_p2p_scatter,
                    sendrecv_allgather or bsr.
   --links FILE     reshard: the links between hosts, as `hetcomm_bench links --format json` writes
-                   them. With them auto compares forecasts; json has them.
+                   them. With them auto compares forecasts; json has them. schedule: all pipelines
+                   of a plan are simulated at once over these links, between the hosts of its ranks.
   --ranks-per-host N
                    reshard: so many ranks are on each host of that file, in its order (1).
   --same-ranks     reshard: both layouts begin with rank 0.
@@ -119,6 +120,9 @@ OPTIONS
   --may-split      schedule: a proposed schedule may split backward steps, although the one that ran
                    does not.
   --pipeline N     schedule: which one of a plan with several is simulated (0).
+  --gradient-bytes N,...
+                   schedule: with --links, the size of the gradients of an item of the model, such as
+                   64MiB; one for all items or one for each. Their sums use the links, too.
   -h, --help       This text.
   --version        The version only.
 
@@ -155,6 +159,9 @@ EXAMPLES
 
   hetcomm_info schedule h-1f1b --ranks 4 --micro-batches 16 --forward 10ms --boundary 1=5ms+20ms
       How long an iteration takes with a slow link between stages 1 and 2, and what it waits for.
+
+  hetcomm_info schedule plan.json --links links.json --forward 10ms --gradient-bytes 64MiB
+      How long a step of a plan takes, with the transfers and the sums of all its pipelines.
 
   hetcomm_info schedule plan.json --traces rank0.json,rank1.json --format svg > run.svg
       A run below its forecast.

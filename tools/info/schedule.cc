@@ -30,9 +30,6 @@ namespace {
 
 using Json = nlohmann::json;
 
-// Items in flight where a plan has no boundary: so many that no step waits for room.
-constexpr uint64_t kAnyNumber = 1 << 20;
-
 // Large enough for most answers, so that nothing is searched for twice.
 constexpr size_t kFirstSize = size_t{8} << 20;
 
@@ -162,11 +159,12 @@ bool names_file(const ScheduleOrder& order) {
   return order.what.find_first_of("./") != std::string::npos;
 }
 
-// Returns whether |text| is a pipeline plan. A plan with faults is one if its format says so.
-bool is_plan(const std::string& text) {
+// Returns whether |text| is a document of |format|. One with faults is, too, if it says so.
+bool has_format(const std::string& text, std::string_view format) {
   const Json json = Json::parse(text, nullptr, false);
-  return json.is_object() && json.value("format", Json()) == "hetcomm pipeline plan";
+  return json.is_object() && json.value("format", Json()) == format;
 }
+bool is_plan(const std::string& text) { return has_format(text, "hetcomm pipeline plan"); }
 
 Json parse_file(const std::string& path) {
   Json json = Json::parse(read_file(path), nullptr, false);
@@ -197,19 +195,39 @@ Json question_of_plan(const std::string& plan, const ScheduleOrder& order, const
   const Json& pipeline = outline["pipelines"][number];
   Json question =
       question_about({{"actions", pipeline["actions"]}, {"rank_of", pipeline["group_of_stage"]}});
-  // The outline has checked the plan.
-  const Json planned = Json::parse(plan)["pipelines"][number];
-  // The outline's are in the order of the plan's boundaries, the question's in that of stages.
-  std::vector<uint64_t> in_flight(planned["stages"].size() - 1, kAnyNumber);
-  for (size_t i = 0; i < planned["boundaries"].size(); ++i) {
-    const auto from = planned["boundaries"][i]["from"].get<size_t>();
-    if (planned["boundaries"][i]["to"] != from + 1) continue;
-    in_flight[from] = std::min(in_flight[from], pipeline["in_flight"][i].get<uint64_t>());
-  }
+  const Json& in_flight = pipeline["stage_in_flight"];
   if (!in_flight.empty()) question["in_flight"] = in_flight;
   if (traces.empty()) return question;
+  // The outline has checked the plan.
+  const Json planned = Json::parse(plan)["pipelines"][number];
   for (const Json& stage : planned["stages"]) {
     question["stage_limits"].push_back(stage.value("live_limit", 0));
+  }
+  return question;
+}
+
+// Returns the question about all pipelines of the plan in |order|, over its links.
+Json forecast_question(const ScheduleOrder& order) {
+  const std::string plan = names_file(order) ? read_file(order.what) : "";
+  if (!is_plan(plan) || order.forward.empty()) {
+    throw std::runtime_error("--links needs a pipeline plan and --forward");
+  }
+  refuse_options(order, false);
+  if (!order.boundaries.empty() || !order.routes.empty() || !order.in_flight.empty() ||
+      !order.traces.empty() || order.reductions || order.pipeline || order.level != "compute" ||
+      order.limit > 0 || order.may_split) {
+    throw std::runtime_error(
+        "beside --links a plan takes --forward, --backward, --weight-grad, --overlap and "
+        "--gradient-bytes");
+  }
+  Json question = {
+      {"format", "hetcomm forecast question"},
+      {"version", 1},
+      {"plan", Json::parse(plan)},
+      {"links", {{"model", parse_file(order.links)}}},
+      {"times", {{"stages", stages_of(order)}, {"overlap_ppm", ppm(order.overlap_percent)}}}};
+  for (const uint64_t bytes : order.gradient_bytes) {
+    question["items"].push_back({{"gradient_bytes", bytes}});
   }
   return question;
 }
@@ -247,6 +265,8 @@ Json with_traces(Json question, Json traces, bool may_split) {
 
 Json question_of(const ScheduleOrder& order) {
   Json question;
+  if (!order.links.empty()) return forecast_question(order);
+  if (!order.gradient_bytes.empty()) throw std::runtime_error("--gradient-bytes needs --links");
   Json traces = Json::array();
   for (const std::string& file : order.traces) traces.push_back(parse_file(file));
   if (traces.empty() && order.may_split) throw std::runtime_error("--may-split needs --traces");
@@ -320,6 +340,13 @@ class SearchClock {
   std::jthread thread_;
 };
 
+// Returns the function that answers |text|, a question or a plan.
+auto* draft_of(const std::string& text) {
+  if (is_plan(text)) return hetcomm_draft_pipeline;
+  return has_format(text, "hetcomm forecast question") ? hetcomm_draft_forecast
+                                                       : hetcomm_draft_schedule;
+}
+
 const std::map<std::string, int32_t>& forms() {
   static const std::map<std::string, int32_t> all = {{"text", HETCOMM_PLAN_TEXT},
                                                      {"json", HETCOMM_PLAN_JSON},
@@ -345,8 +372,7 @@ int print_schedule(const ScheduleOrder& order, const std::string& format) {
     }
     // A file with a question is passed on as it is, so that faults are told by its own lines.
     const std::string text = question.is_string() ? question.get<std::string>() : question.dump();
-    auto* const draft =
-        question.is_string() && is_plan(text) ? hetcomm_draft_pipeline : hetcomm_draft_schedule;
+    auto* const draft = draft_of(text);
     if (draft == hetcomm_draft_pipeline && (format == "csv" || format == "trace")) {
       throw std::runtime_error(
           "a plan is told as text, json or svg; csv and trace need --forward or --traces");

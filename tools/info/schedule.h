@@ -34,6 +34,8 @@ struct ScheduleOrder {
   std::vector<std::string> traces;   // files with the traces of a run, one for each rank
   bool may_split = false;            // a better schedule may split backward steps
   std::optional<uint32_t> pipeline;  // of a plan with several; with traces they tell it
+  std::string links;  // a file with a link model, over which all pipelines of a plan are simulated
+  std::vector<uint64_t> gradient_bytes;  // one for all items of the plan's model, or one for each
 };
 
 // The formats in which the command answers.

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from hetcomm._core import draft_pipeline, draft_schedule
+from hetcomm._core import draft_forecast, draft_pipeline, draft_schedule
 from hetcomm.pipeline.schedules import Schedule
 from hetcomm.reshard.arrays import _type_name
 
@@ -242,14 +242,37 @@ class Plan:
                 return number, own
         raise ValueError(f"the plan has no rank {rank}")
 
-    # Returns the items in flight behind each stage but the last.
-    def _in_flight(self, pipeline: int) -> list[int]:
-        known: dict[int, int] = {}
-        boundaries = self.document["pipelines"][pipeline]["boundaries"]
-        for boundary, most in zip(boundaries, self._outline["pipelines"][pipeline]["in_flight"]):
-            if boundary["to"] == boundary["from"] + 1:
-                known[boundary["from"]] = most
-        return [known[each] for each in sorted(known)]
+    def forecast(
+        self,
+        stages: Sequence[Mapping[str, Any]],
+        *,
+        links: Mapping[str, Any] | None = None,
+        nics: Sequence[str] = (),
+        items: Sequence[Mapping[str, Any]] = (),
+        overlap_ppm: int = 0,
+        format: str = "text",
+    ) -> str:
+        """Simulates a step with all pipelines at once, and returns a "text", a document as "json", an
+        "svg" or a Chrome "trace". ``stages`` has the times of each stage, of all pipelines one after
+        the other, or one element for all: ``{"forward_ns": ..., "backward_ns": ...}``. ``links`` is a
+        link model, as ``hetcomm_bench links --format json`` writes it, with the hosts of the plan's
+        ranks; transfers take no time without it. ``nics`` has the NIC of each rank, unless ranks use
+        the first one of their hosts. ``items`` has the size of each item of the model, or one element
+        for all, ``{"gradient_bytes": ..., "weight_bytes": ...}``: gradients are summed over all ranks
+        that hold the item, and weights gathered where a schedule has UNSHARD."""
+        question: dict[str, Any] = {
+            "format": "hetcomm forecast question",
+            "version": 1,
+            "plan": self.document,
+            "times": {"stages": [dict(each) for each in stages], "overlap_ppm": overlap_ppm},
+        }
+        if links is not None:
+            question["links"] = {"model": links}
+            if nics:
+                question["links"]["nics"] = list(nics)
+        if items:
+            question["items"] = [dict(each) for each in items]
+        return draft_forecast(json.dumps(question), format)
 
     def look_at_run(
         self,
@@ -281,7 +304,7 @@ class Plan:
             question["times"] = times
         stages = self.document["pipelines"][pipeline]["stages"]
         if len(stages) > 1:
-            question["in_flight"] = self._in_flight(pipeline)
+            question["in_flight"] = made["stage_in_flight"]
         question["stage_limits"] = [stage.get("live_limit", 0) for stage in stages]
         if limit is not None:
             question["limits"] = [limit]
