@@ -237,10 +237,14 @@ void fail_at_rank_0(Member& me, const Kind& kind, Cause cause, bool on_device) {
   const bool fails = me.rank() == 0;
   // If rank 0 gives up a message before the other rank has begun with it, only rank 0 knows.
   const bool is_message = kind.start == start_message || kind.start == start_received;
-  if (is_message && fails) ASSERT_TRUE(me.meet());
+  if (is_message && fails) {
+    ASSERT_TRUE(me.meet());
+  }
   hetcomm_request_t* const request =
       kind.start(party, fails && cause == Cause::kDeadline ? 40 * kMs : 0);
-  if (is_message && !fails) ASSERT_TRUE(me.meet());
+  if (is_message && !fails) {
+    ASSERT_TRUE(me.meet());
+  }
   if (fails && cause == Cause::kCancel) {
     usleep(40'000);
     EXPECT_EQ(hetcomm_request_cancel(request), HETCOMM_OK);
