@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "src/core/peer/sharing/pacer.h"
 #include "tests/conformance/core/fault_cases.h"
 #include "tests/support/core_job.h"
 #include "tests/support/on_device.h"
@@ -514,6 +515,20 @@ TEST_P(CoreTrackEnds, RunCostsOneGrantAndItsData) {
     const uint32_t sent = messages() - before;
     const uint32_t each = sends ? 0 : GetParam() == "shm" ? 1 : 2;
     EXPECT_EQ(sent, each * kRuns);
+    EXPECT_TRUE(barrier(me.communicator(), 20'000'000'000).ok());
+  });
+}
+
+// Pieces that have ended make room for later ones.
+TEST_P(CoreTrackEnds, TrackCarriesMoreThanMayBeUnderWay) {
+  run([&](CoreMember& me) {
+    const bool sends = me.rank() == 0;
+    TrackEnd end(me, sends ? End::kSending : End::kReceiving, 1 - me.rank(),
+                 {.tag = 1, .most_bytes = 1u << 20, .depth = 1});
+    std::vector<std::byte> bytes(1u << 20);
+    for (uint64_t moved = 0; moved < 2 * Pacer::kWindowAloneBytes; moved += bytes.size()) {
+      ASSERT_TRUE(me.finish(end.start(bytes.data(), bytes.size())).ok()) << moved;
+    }
     EXPECT_TRUE(barrier(me.communicator(), 20'000'000'000).ok());
   });
 }

@@ -607,44 +607,55 @@ std::vector<CapiCase> cases_out_of_reach() {
 
 class StreamsApart : public StreamLoss {};
 
-TEST_P(StreamsApart, UnreachablePeerEndsOperationsThatWaitForAStream) {
-  run_three([](Member& me) {
-    me.expect_ruin();
-    Setting setting(me, false);
-    if (me.rank() == kVictim) {
-      me.meet();
-      return;
-    }
-    if (me.rank() == kOther) {
-      let_go(me);
-      me.meet();
-      return;
-    }
-    std::vector<Kind> all = kinds();
-    // No part of a collective operation involves only rank 1.
-    std::erase_if(all, [](const Kind& kind) { return kind.needs_tracks || kind.is_collective; });
-    Waiting waiting(me, setting, {});
-    const uint64_t begin_ns = clock_ns();
-    std::vector<hetcomm_request_t*> requests;
-    std::array<uint64_t, kWords> words{};
-    for (const Kind& kind : all) {
-      hetcomm_request_t* request = nullptr;
-      EXPECT_EQ(kind.post(me, setting, hetcomm_buffer_host(words.data(), sizeof(words)), &request),
-                HETCOMM_OK)
-          << kind.name << ": " << hetcomm_last_error();
-      requests.push_back(request);
-    }
+// Nothing but operations that wait for a stream looks for rank 1, unless |has_plain|: then an
+// operation without a stream does so, too, and shows how soon the peer is found to be unreachable.
+void expect_unreachable(Member& me, bool has_plain) {
+  me.expect_ruin();
+  Setting setting(me, false);
+  if (me.rank() == kVictim) {
+    me.meet();
+    return;
+  }
+  if (me.rank() == kOther) {
+    let_go(me);
+    me.meet();
+    return;
+  }
+  std::vector<Kind> all = kinds();
+  // No part of a collective operation involves only rank 1.
+  std::erase_if(all, [](const Kind& kind) { return kind.needs_tracks || kind.is_collective; });
+  Waiting waiting(me, setting, {});
+  const uint64_t begin_ns = clock_ns();
+  std::vector<hetcomm_request_t*> requests;
+  std::array<uint64_t, kWords> words{};
+  for (const Kind& kind : all) {
+    hetcomm_request_t* request = nullptr;
+    EXPECT_EQ(kind.post(me, setting, hetcomm_buffer_host(words.data(), sizeof(words)), &request),
+              HETCOMM_OK)
+        << kind.name << ": " << hetcomm_last_error();
+    requests.push_back(request);
+  }
+  uint64_t limit_ns = 2 * kPatienceNs;
+  if (has_plain) {
     uint64_t word = 0;
     hetcomm_request_t* const plain = me.recv(kVictim, kPlainTag, &word, sizeof(word));
-    const uint64_t plain_ns = time_of_plain(plain, begin_ns, HETCOMM_UNREACHABLE);
-    for (size_t i = 0; i < all.size(); ++i) {
-      const Outcome outcome = finish(requests[i], kSec + plain_ns);
-      EXPECT_EQ(outcome.status, HETCOMM_UNREACHABLE) << all[i].name << ": " << outcome.text;
-      all[i].release(requests[i]);
-    }
-    waiting.finish();
-    me.meet();
-  });
+    limit_ns = kSec + time_of_plain(plain, begin_ns, HETCOMM_UNREACHABLE);
+  }
+  for (size_t i = 0; i < all.size(); ++i) {
+    const Outcome outcome = finish(requests[i], limit_ns);
+    EXPECT_EQ(outcome.status, HETCOMM_UNREACHABLE) << all[i].name << ": " << outcome.text;
+    all[i].release(requests[i]);
+  }
+  waiting.finish();
+  me.meet();
+}
+
+TEST_P(StreamsApart, UnreachablePeerEndsOperationsThatWaitForAStream) {
+  run_three([](Member& me) { expect_unreachable(me, true); });
+}
+
+TEST_P(StreamsApart, OperationsThatWaitForAStreamFindOutThatTheirPeerIsUnreachable) {
+  run_three([](Member& me) { expect_unreachable(me, false); });
 }
 
 INSTANTIATE_TEST_SUITE_P(Over, StreamsApart, ::testing::ValuesIn(cases_out_of_reach()),
