@@ -508,6 +508,12 @@ bool run_round(const CapiCase& given, const Round& round) {
   return has_hung;
 }
 
+size_t count_of(const std::string& what, const std::string& text) {
+  size_t count = 0;
+  for (size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + 1)) ++count;
+  return count;
+}
+
 class Abandon : public CapiTest {};
 
 TEST_P(Abandon, EndsEveryKindOfOperation) {
@@ -524,6 +530,29 @@ TEST_P(Abandon, EndsEveryKindOfOperation) {
       }
     }
     EXPECT_GE(hung, 2) << row.name;
+  }
+}
+
+TEST_P(Abandon, PeerThatAccessesItsMemoryLaterHearsThat) {
+  for (const bool puts : {false, true}) {
+    std::array<HangingDevice, 2> devices;
+    Accesses accesses(puts);
+    run_job(GetParam(), 2, [&](Member& me) {
+      Rank rank(me, devices[static_cast<size_t>(me.rank())], kBytes);
+      accesses.set_up(rank);
+      if (me.rank() == 1) rank.abandon();
+      ASSERT_TRUE(me.meet());
+      if (me.rank() == 0) {
+        const Outcome outcome = finish(accesses.start(rank));
+        // A put is ended with the reason of the other rank, a get has no answer but a status.
+        EXPECT_EQ(outcome.status, puts ? HETCOMM_ABORTED : HETCOMM_DEVICE_LOST)
+            << hetcomm_status_name(outcome.status) << " " << outcome.text;
+        EXPECT_EQ(count_of("rank 1: DEVICE_LOST: ", outcome.text), puts ? 1U : 0U) << outcome.text;
+      }
+      ASSERT_TRUE(me.meet());
+      accesses.tear_down(rank);
+      ASSERT_TRUE(me.meet());
+    });
   }
 }
 
@@ -742,12 +771,6 @@ std::vector<Moment> moments() {
                     kCopies[i % kCopies.size()], joined, joined || i % 2 == 0});
   }
   return made;
-}
-
-size_t count_of(const std::string& what, const std::string& text) {
-  size_t count = 0;
-  for (size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + 1)) ++count;
-  return count;
 }
 
 // Uses its own communicator and device. Communication between the ranks in host memory still works.
