@@ -13,7 +13,9 @@
 #include <atomic>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "src/system/clock.h"
@@ -719,6 +721,33 @@ TEST_P(ReshardCalls, DifferentLabelsAreAMismatchOnBothRanks) {
             << outcome.text;
         me.meet();
       }
+    }
+  });
+}
+
+// A message waits for the label of its receiver, but not of one that has destroyed its plan.
+TEST_P(ReshardCalls, NoMessageWaitsForTheLabelOfARankWithoutAPlan) {
+  run(2, [](Member& me) {
+    for (const bool starts_before : {true, false}) {
+      std::optional<Moves> moves(std::in_place, me, std::vector<Way>{{}});
+      moves->expect_works();
+      me.meet();
+      if (me.rank() == 0) {
+        Moves::Values values = moves->values(2);
+        hetcomm_request_t* request = nullptr;
+        if (starts_before) request = moves->start(values, labelled(3, 1));
+        me.meet();
+        me.meet();
+        if (!starts_before) request = moves->start(values, labelled(3, 1));
+        const Outcome outcome = finish(request);
+        EXPECT_EQ(outcome.status, HETCOMM_ABORTED) << outcome.text;
+        EXPECT_TRUE(has(outcome.text, "rank 1 destroyed its plan")) << outcome.text;
+      } else {
+        me.meet();
+        moves.reset();
+        me.meet();
+      }
+      me.meet();
     }
   });
 }
