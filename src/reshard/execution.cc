@@ -310,10 +310,9 @@ void Execution::compare_labels() {
 }
 
 // Returns whether a message to send may start. If this rank has a label, none starts before the
-// receiver's label is known. On a closed track a message may start, since it ends without data.
-bool Execution::may_send_to(Track& track) const {
-  return !label_.is_set() || shared_.talk.told(track.peer(), number_) != nullptr ||
-         !track.closed().ok();
+// receiver's label is known. track_closed() ends the execution of which none will be known.
+bool Execution::may_send_to(const Track& track) const {
+  return !label_.is_set() || shared_.talk.told(track.peer(), number_) != nullptr;
 }
 
 std::string Execution::name() const {

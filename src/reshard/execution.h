@@ -217,7 +217,7 @@ class Execution final : public CompositeOperation,
   void drop_landings() HETCOMM_UNDER_BATON;
   void stop(const Status& why, std::string text) HETCOMM_UNDER_BATON;
   void try_to_end() HETCOMM_UNDER_BATON;
-  bool may_send_to(Track& track) const HETCOMM_UNDER_BATON;
+  bool may_send_to(const Track& track) const HETCOMM_UNDER_BATON;
   std::string name() const HETCOMM_UNDER_BATON;
   void on_end(Operation& message) override HETCOMM_UNDER_BATON;
   void on_copied(const Status& status) override HETCOMM_UNDER_BATON;

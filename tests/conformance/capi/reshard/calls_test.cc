@@ -699,6 +699,36 @@ TEST_P(ReshardCalls, PlansMatchDespiteDifferentNumbers) {
   });
 }
 
+// Rank 1 has moved data of its execution, and gives it up. Rank 2 begins with it only then.
+TEST_P(ReshardCalls, RankThatBeginsLateHearsWhyTheExecutionHasEnded) {
+  run(3, [](Member& me) {
+    Moves moves(me, {{.from = 0, .to = {1}}, {.from = 1, .to = {2}}});
+    moves.expect_works();
+    me.meet();
+    Moves::Values values = moves.values(2);
+    if (me.rank() == 0) {
+      EXPECT_EQ(moves.execute(values, with_timeout(0)).status, HETCOMM_OK);
+    }
+    hetcomm_request_t* request = nullptr;
+    if (me.rank() == 1) {
+      request = moves.start(values, with_timeout(0));
+      EXPECT_TRUE(me.until([&] { return std::atomic_ref(values.got[0].back()).load() != 0; }));
+    }
+    me.meet();
+    if (me.rank() == 1) {
+      EXPECT_EQ(hetcomm_request_cancel(request), HETCOMM_OK);
+      EXPECT_EQ(finish(request).status, HETCOMM_CANCELLED);
+    }
+    me.meet();
+    if (me.rank() == 2) {
+      const Outcome outcome = moves.execute(values, with_timeout(0));
+      EXPECT_EQ(outcome.status, HETCOMM_ABORTED) << outcome.text;
+      EXPECT_TRUE(has(outcome.text, "rank 1: CANCELLED: cancelled by the caller")) << outcome.text;
+    }
+    me.meet();
+  });
+}
+
 // --- labels ----------------------------------------------------------------------
 
 TEST_P(ReshardCalls, DifferentLabelsAreAMismatchOnBothRanks) {
