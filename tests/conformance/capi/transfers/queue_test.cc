@@ -219,6 +219,50 @@ TEST_P(Queues, DestroyingOneEndEndsTheItemsOfTheOther) {
   });
 }
 
+// The end of the queue could come to the other rank before the news of the abort. It has room for
+// a part of the reason only.
+TEST_P(Queues, ItemEndsWithTheWholeReasonOfAnAbortBeforeItsQueueIsDestroyed) {
+  HETCOMM_NEEDS_RANKS();
+  const std::string reason = std::string(300, 'x') + " the end";
+  run_both([&](Member& me) {
+    for (int round = 0; round < 20; ++round) {
+      hetcomm_communicator_t* on = nullptr;
+      ASSERT_EQ(hetcomm_communicator_split(me.communicator(), 0, me.rank(), &on), HETCOMM_OK);
+      const bool aborts = me.rank() == 0;
+      const hetcomm_queue_options_t options = terms(1000);
+      hetcomm_queue_t* queue = nullptr;
+      ASSERT_EQ(
+          hetcomm_queue_create(on, me.partner(), aborts ? HETCOMM_QUEUE_PUSH : HETCOMM_QUEUE_PULL,
+                               &options, &queue),
+          HETCOMM_OK);
+      std::vector<std::byte> item(1000);
+      const hetcomm_buffer_t buffer = hetcomm_buffer_host(item.data(), item.size());
+      hetcomm_request_t* request = nullptr;
+      for (int i = 0; i < 2; ++i) {
+        if (aborts && i == 1) break;
+        EXPECT_EQ(aborts ? hetcomm_queue_push(queue, buffer, nullptr, &request)
+                         : hetcomm_queue_pull(queue, buffer, nullptr, &request),
+                  HETCOMM_OK)
+            << hetcomm_last_error();
+        if (i == 0) {
+          EXPECT_EQ(finish(request).status, HETCOMM_OK);
+        }
+      }
+      me.meet();
+      if (aborts) {
+        EXPECT_EQ(hetcomm_communicator_abort(on, reason.c_str()), HETCOMM_OK);
+      } else {
+        const Outcome outcome = finish(request);
+        EXPECT_EQ(outcome.status, HETCOMM_ABORTED);
+        EXPECT_TRUE(outcome.text.ends_with(" the end")) << outcome.text;
+      }
+      EXPECT_EQ(hetcomm_queue_destroy(queue), HETCOMM_OK) << hetcomm_last_error();
+      me.meet();
+      EXPECT_EQ(hetcomm_communicator_destroy(on), HETCOMM_OK) << hetcomm_last_error();
+    }
+  });
+}
+
 TEST_P(Queues, QueueEndsWithDifferentOptionsReportTheMismatch) {
   HETCOMM_NEEDS_RANKS();
   run_both([](Member& me) {
