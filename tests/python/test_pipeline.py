@@ -1383,6 +1383,7 @@ def refused_arguments(rank, size, folder):
         if rank == 0:
             refused("13", lambda: trainer.step(torch.zeros(13, WIDTH), targets=y))
             refused("3 values for 4", lambda: trainer.step([x, x, x], targets=y))
+            refused("the first stage, and there are no inputs", lambda: trainer.step(targets=y))
         else:
             refused("count by samples", lambda: trainer.step(x, targets=y, weights=[1] * 4))
             refused("no targets for `loss`", lambda: trainer.step(x))

@@ -575,6 +575,7 @@ class Schedule(unittest.TestCase):
             self.assertIn("needs a pipeline plan and --traces", self.refusal("schedule", str(path), "--format", "plan"))
             self.assertIn("needs a pipeline plan and --traces", self.refusal(*self.WORDS, "--format", "plan"))
             self.assertIn("does not go with --traces", self.refusal(*words, "json", "--pipeline", "0"))
+            self.assertIn("plan.json is no trace of a pipeline", self.refusal("schedule", str(path), "--traces", str(path)))
 
     def test_plan_is_simulated_over_a_link_model(self):
         plans = pathlib.Path(__file__).parent.parent / "unit" / "pipeline" / "plans" / "good"
@@ -631,7 +632,8 @@ class Schedule(unittest.TestCase):
             (("1f1b", "--ranks", "2", "--micro-batches", "4", "--memory-limit", "1"),
              "rank 0 holds up to 2 in 0F1, and 1 is its limit"),
             (("arranged", "--ranks", "2", "--micro-batches", "2", "--forward", "1ms"),
-             "times or limits are missing"),
+             "arranged needs --forward and --memory-limit"),
+            (("h-1f1b", "--ranks", "2", "--micro-batches", "2"), "h-1f1b needs --forward"),
             (("1f1b", "--rank", "2"), "did you mean '--ranks'?"),
             ((), "schedule takes a name"),
         ):

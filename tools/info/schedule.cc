@@ -101,11 +101,11 @@ Json boundaries_of(const ScheduleOrder& order) {
 
 uint32_t ppm(double percent) { return static_cast<uint32_t>(std::llround(percent * 1e4)); }
 
-bool is_virtual(std::string name) {
+std::string lower(std::string name) {
   for (char& c : name) {
     if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
   }
-  return name == "virtual-1f1b";
+  return name;
 }
 
 // Refuses options that a file has in its place.
@@ -138,6 +138,13 @@ Json named_question(const ScheduleOrder& order) {
   if (order.ranks == 0 || order.micro_batches == 0) {
     throw std::runtime_error("schedule needs --ranks and --micro-batches");
   }
+  const std::string name = lower(order.what);
+  if (name == "arranged" && (order.forward.empty() || order.limit == 0)) {
+    throw std::runtime_error("arranged needs --forward and --memory-limit");
+  }
+  if (name == "h-1f1b" && order.forward.empty()) {
+    throw std::runtime_error("h-1f1b needs --forward, and --boundary for each slow link");
+  }
   Json schedule = {
       {"name", order.what}, {"ranks", order.ranks}, {"micro_batches", order.micro_batches}};
   if (order.chunks != 0) schedule["chunks"] = order.chunks;
@@ -145,7 +152,7 @@ Json named_question(const ScheduleOrder& order) {
   if (order.epsilon_percent > 0) schedule["epsilon_ppm"] = ppm(order.epsilon_percent);
   if (!order.order.empty()) schedule["order"] = order.order;
   if (order.effort > 0) schedule["effort"] = order.effort;
-  if (is_virtual(order.what)) {
+  if (name == "virtual-1f1b") {
     // Every boundary that takes time is a slow one.
     Json slow = Json::array();
     for (const Json& each : boundaries_of(order)) slow.push_back(each["after"]);
@@ -268,7 +275,11 @@ Json question_of(const ScheduleOrder& order) {
   if (!order.links.empty()) return forecast_question(order);
   if (!order.gradient_bytes.empty()) throw std::runtime_error("--gradient-bytes needs --links");
   Json traces = Json::array();
-  for (const std::string& file : order.traces) traces.push_back(parse_file(file));
+  for (const std::string& file : order.traces) {
+    traces.push_back(parse_file(file));
+    if (traces.back().value("format", Json()) == "hetcomm pipeline trace") continue;
+    throw std::runtime_error(fmt::format("{} is no trace of a pipeline", file));
+  }
   if (traces.empty() && order.may_split) throw std::runtime_error("--may-split needs --traces");
   const std::string text = names_file(order) ? read_file(order.what) : "";
   const bool asks_plan = is_plan(text) && (!traces.empty() || !order.forward.empty());

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Union
@@ -121,6 +122,18 @@ class Chunk:
                 if boundary["from"] == self.stage:
                     self.output_has_grad.append(has_grad)
                     self._output_names.append(tensor["name"])
+
+    def needs_arguments(self) -> bool:
+        """Whether its first module cannot be called without an argument."""
+        try:
+            parameters = inspect.signature(next(iter(self.items.values())).forward).parameters.values()
+        except (TypeError, ValueError):  # compiled code may have no signature
+            return False
+        return any(
+            each.default is each.empty
+            and each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)
+            for each in parameters
+        )
 
     def holds(self, item: int, who: Holders) -> bool:
         return any(each is self._in_plan for each in who.stages_of(item))

@@ -624,6 +624,9 @@ class Pipeline:
         count = self._pipeline["micro_batches"]
         run = _Run()
         if self.is_first:
+            first = next(each for each in self._chunks if each.is_first)
+            if not inputs and not first.is_last and first.needs_arguments():
+                raise ValueError(f"rank {self._rank} has the first stage, and there are no inputs")
             run.inputs = _micro_batches(inputs, count, "inputs")
         if self.is_last and targets is not None:
             run.targets = _micro_batches(
