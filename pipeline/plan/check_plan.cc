@@ -219,6 +219,10 @@ class PlanCheck {
     }
     Result<std::vector<uint32_t>> needed = needed_in_flight(view.schedule, given);
     if (!needed.ok()) return needed.status().annotate("schedule");
+    uint64_t step_ns = 0;
+    for (const uint64_t each : pipeline.schedule.parameters.stage_ns) {
+      step_ns = std::max(step_ns, each);
+    }
     view.stage_in_flight.assign(stages - 1, 0);  // 0: no boundary
     std::set<std::pair<uint32_t, uint32_t>> seen;
     view.in_flight.assign(pipeline.boundaries.size(), 0);
@@ -239,9 +243,10 @@ class PlanCheck {
         return fail(fmt::format("needs {} items in flight, and {} are the most",
                                 needed.value()[boundary.from], kMaxInFlight));
       }
-      view.in_flight[i] = boundary.in_flight != 0 ? boundary.in_flight
-                                                  : enough_in_flight(needed.value()[boundary.from],
-                                                                     pipeline, boundary.from);
+      view.in_flight[i] =
+          boundary.in_flight != 0
+              ? boundary.in_flight
+              : enough_in_flight(needed.value()[boundary.from], pipeline, boundary.from, step_ns);
       view.stage_in_flight[boundary.from] = view.in_flight[i];
     }
     const auto first = view.stage_in_flight.begin();
@@ -255,13 +260,12 @@ class PlanCheck {
 
   // Returns how many items in flight cost no time at the boundary behind |stage|, as far as the plan
   // tells times: one more than |needed|, so that a credit may travel while the next item does, and
-  // those that a slow link has on the way.
-  static uint32_t enough_in_flight(uint32_t needed, const PlanPipeline& pipeline, uint32_t stage) {
+  // those that a slow link has on the way. |step_ns|: the longest of any stage; 0 if none is told.
+  static uint32_t enough_in_flight(uint32_t needed, const PlanPipeline& pipeline, uint32_t stage,
+                                   uint64_t step_ns) {
     const std::vector<BoundaryTime>& boundaries = pipeline.schedule.parameters.boundaries;
-    const std::vector<uint64_t>& stages_ns = pipeline.schedule.parameters.stage_ns;
     uint64_t enough = uint64_t{needed} + 1;
-    if (stage < boundaries.size() && !stages_ns.empty()) {
-      const uint64_t step_ns = *std::max_element(stages_ns.begin(), stages_ns.end());
+    if (stage < boundaries.size() && !pipeline.schedule.parameters.stage_ns.empty()) {
       const uint32_t more = items_on_the_way(boundaries[stage], std::max<uint64_t>(step_ns, 1));
       enough = std::max(enough, std::min<uint64_t>(enough + more, pipeline.micro_batches));
     }
