@@ -11,6 +11,7 @@ train_clusters_test.py --table [--plot FILE] the time of a step by schedule and 
 """
 
 import argparse
+import importlib.util
 import json
 import pathlib
 import statistics
@@ -133,6 +134,8 @@ def main():
     need("network namespaces with a delay", "ip", "tc", "sysctl", "taskset")
     if not arguments.table:
         return check()
+    if arguments.plot and importlib.util.find_spec("matplotlib") is None:
+        sys.exit("--plot needs matplotlib (pip install matplotlib)")
     busy_ns = int(ITEM_BYTES * 8e3 / MBIT)
     with TwoHosts(0) as link:
         alone = train(link, (1, 1), *MODEL, cores=(0, 1))

@@ -125,11 +125,12 @@ def check(mutants, build):
 
 
 class Copy:
-    """A copy of the tree and its build folder."""
+    """A copy of the tree, and its build folders: for changes of headers, which many sources include, sources are
+    compiled together."""
 
     def __init__(self, folder):
         self.source = folder / "source"
-        self.build = folder / "build"
+        self.builds = {False: folder / "build", True: folder / "together"}
 
     def refresh(self):
         """Makes the copy equal to the tree; what is equal keeps its time, so that nothing is built twice."""
@@ -149,29 +150,32 @@ class Copy:
                 old.unlink()
         venv = ROOT / "build" / "venv"
         # A test of a shared library needs no linking for each change in it.
-        configure = ["cmake", "--preset", "dev", "-B", str(self.build), "-DCMAKE_LINK_DEPENDS_NO_SHARED=ON"]
-        if (venv / "bin" / "python").exists():
-            configure.append(f"-DPython_EXECUTABLE={venv}/bin/python")
-        subprocess.run(configure, cwd=self.source, check=True, stdout=subprocess.DEVNULL)
+        for together, build in self.builds.items():
+            configure = ["cmake", "--preset", "plain" if together else "dev", "-B", str(build),
+                         "-DCMAKE_LINK_DEPENDS_NO_SHARED=ON"]
+            if (venv / "bin" / "python").exists():
+                configure.append(f"-DPython_EXECUTABLE={venv}/bin/python")
+            subprocess.run(configure, cwd=self.source, check=True, stdout=subprocess.DEVNULL)
 
-    def make(self, targets):
+    def make(self, targets, together):
         """Returns the end of the output where the build failed, else None."""
         # ccache sees the same relative paths in every copy, and so compiles what is equal once.
         environment = {**os.environ, "CCACHE_BASEDIR": str(self.source.parent), "CCACHE_NOHASHDIR": "1"}
-        done = subprocess.run(["cmake", "--build", str(self.build), "--target", *targets], text=True,
+        done = subprocess.run(["cmake", "--build", str(self.builds[together]), "--target", *targets], text=True,
                               env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         return "\n".join(done.stdout.splitlines()[-20:]) if done.returncode else None
 
     def passes(self, mutant):
         """Returns None where all tests pass, else how the first one ended."""
+        build = self.builds[mutant.changes_header]
         for command in mutant.commands:
             words = shlex.split(command)
             if words[0] != "ctest":
-                words[0] = str(self.build / "bin" / "tests" / words[0])
+                words[0] = str(build / "bin" / "tests" / words[0])
             else:
                 words.append("--no-tests=error")
-            log = (self.build / "mutant.log").open("w")
-            process = subprocess.Popen(words, cwd=self.build, stdout=log, stderr=subprocess.STDOUT,
+            log = (build / "mutant.log").open("w")
+            process = subprocess.Popen(words, cwd=build, stdout=log, stderr=subprocess.STDOUT,
                                        start_new_session=True)
             try:
                 status = process.wait(mutant.seconds)
@@ -181,7 +185,7 @@ class Copy:
                 return f"no end after {mutant.seconds} s: {command}"
             if status:
                 return f"exit status {status}: {command}"
-            if "[  PASSED  ] 0 tests." in (self.build / "mutant.log").read_text(errors="replace"):
+            if "[  PASSED  ] 0 tests." in (build / "mutant.log").read_text(errors="replace"):
                 return f"the filter selects no test: {command}"
         return None
 
@@ -192,7 +196,7 @@ def try_one(copy, mutant):
     if refusal:
         return "error", f"does not apply:\n{refusal}"
     try:
-        failure = copy.make(mutant.targets)
+        failure = copy.make(mutant.targets, mutant.changes_header)
         if failure:
             return "error", f"does not build:\n{failure}"
         noticed = copy.passes(mutant)
@@ -205,19 +209,23 @@ def try_one(copy, mutant):
 
 def fail_unbroken(copies, mutants):
     """The mutants whose tests do not pass where nothing is broken, and why; by name."""
-    targets = sorted({target for mutant in mutants for target in mutant.targets})
-    for copy in copies:
-        failure = copy.make(targets)
-        if failure:
-            raise SystemExit(f"the tree does not build:\n{failure}")
+    for together in (False, True):
+        targets = sorted({target for mutant in mutants if mutant.changes_header == together
+                          for target in mutant.targets})
+        for copy in copies if targets else ():
+            failure = copy.make(targets, together)
+            if failure:
+                raise SystemExit(f"the tree does not build:\n{failure}")
     known = {}
 
-    def try_unbroken(copy, entry):
-        commands, mutant = entry
-        known[commands] = copy.passes(mutant)
+    def key_of(mutant):
+        return mutant.changes_header, *mutant.commands
 
-    share_out({tuple(mutant.commands): mutant for mutant in mutants}.items(), copies, try_unbroken)
-    return {mutant.name: known[tuple(mutant.commands)] for mutant in mutants if known[tuple(mutant.commands)]}
+    def try_unbroken(copy, mutant):
+        known[key_of(mutant)] = copy.passes(mutant)
+
+    share_out({key_of(mutant): mutant for mutant in mutants}.values(), copies, try_unbroken)
+    return {mutant.name: known[key_of(mutant)] for mutant in mutants if known[key_of(mutant)]}
 
 
 def share_out(entries, copies, act):
