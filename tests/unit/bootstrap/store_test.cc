@@ -124,6 +124,18 @@ class StoreTest : public testing::Test {
             .tls = tls_};
   }
 
+  // Gathers over two ranks, rank 0 by |other|. Returns the connection of rank 1, to which its reply
+  // has come.
+  StreamSocket gather_without_reading(const StoreClient::Options& made, StoreClient& other) {
+    Result<FoundStore> found = find_store(log_, made, in(10));
+    EXPECT_TRUE(found.ok()) << found.status().text();
+    if (!found.ok()) return {};
+    send_gather(found->socket, 1, 2, bytes_of("1"));
+    EXPECT_TRUE(other.gather("world", 2, bytes_of("0"), in(30)).ok());
+    EXPECT_EQ(next_of(found->socket), 1);
+    return std::move(found->socket);
+  }
+
   // Returns the options for a process with |ticket|.
   StoreClient::Options options_with(std::byte ticket, int rank) {
     StoreClient::Options made = options(rank);
@@ -618,13 +630,9 @@ TEST_F(StoreTest, LostReplyIsSentAgain) {
   ranks_ = 2;
   start();
   const StoreClient::Options made = options_with(std::byte{1}, 1);
-  Result<FoundStore> broken = find_store(log_, made, in(10));
-  ASSERT_TRUE(broken.ok());
-  send_gather(broken->socket, 1, 2, bytes_of("1"));
   StoreClient other(log_, options_with(std::byte{2}, 0));
-  ASSERT_TRUE(other.gather("world", 2, bytes_of("0"), in(30)).ok());
-  ASSERT_EQ(next_of(broken->socket), 1);
-  broken->socket.reset();
+  StreamSocket broken = gather_without_reading(made, other);
+  broken.reset();
   for (int i = 0; i < 2; ++i) {
     StoreClient again(log_, made);
     const auto values = again.gather("world", 2, bytes_of("1"), in(30));
@@ -648,17 +656,13 @@ TEST_F(StoreTest, ReplyIsForgottenOnceItsRankStoresAValue) {
   ranks_ = 2;
   start();
   const StoreClient::Options made = options_with(std::byte{1}, 1);
-  Result<FoundStore> first = find_store(log_, made, in(10));
-  ASSERT_TRUE(first.ok());
-  send_gather(first->socket, 1, 2, bytes_of("1"));
   StoreClient other(log_, options_with(std::byte{2}, 0));
-  ASSERT_TRUE(other.gather("world", 2, bytes_of("0"), in(30)).ok());
-  ASSERT_EQ(next_of(first->socket), 1);
-  send_request(first->socket, {.operation = StoreOperation::kPut,
-                               .number = 2,
-                               .rank = 1,
-                               .key = "key",
-                               .value = bytes_of("2")});
+  StreamSocket first = gather_without_reading(made, other);
+  send_request(first, {.operation = StoreOperation::kPut,
+                       .number = 2,
+                       .rank = 1,
+                       .key = "key",
+                       .value = bytes_of("2")});
   ASSERT_TRUE(other.get("key", in(30)).ok());
   StoreClient again(log_, made);
   const auto late = again.gather("world", 2, bytes_of("1"), in(30));
