@@ -38,7 +38,8 @@ Result<Links> Links::create(topology::LinkModel model, const std::vector<RankEnd
                           {different[to]->host, different[to]->nic});
       if (!route.ok()) {
         return route.status().annotate(
-            fmt::format("from rank {} to rank {}", first_rank[from], first_rank[to]));
+            from == to ? fmt::format("rank {}", first_rank[from])
+                       : fmt::format("from rank {} to rank {}", first_rank[from], first_rank[to]));
       }
       links.rates_.push_back(topology::rate_alone(links.model_, route.value()));
       links.routes_.push_back(std::move(route).value());

@@ -37,7 +37,9 @@ Result<Links> parse_links(const Json& json, const std::string& path,
   if (fields.has("hosts")) hosts = texts(fields, "hosts");
   std::vector<std::string> nics = texts(fields, "nics");
   if (failure.ok() && !nics.empty() && nics.size() != hosts.size()) {
-    fields.fail("nics", fmt::format("has {} elements for {} ranks", nics.size(), hosts.size()));
+    fields.fail("nics", fmt::format("has {} elements, and {} {}", nics.size(),
+                                    fields.has("hosts") ? "hosts has" : "the number of ranks is",
+                                    hosts.size()));
   }
   if (!failure.ok()) return failure;
   nics.resize(hosts.size());

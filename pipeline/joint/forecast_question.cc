@@ -1,5 +1,6 @@
 #include "pipeline/joint/forecast_question.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -31,7 +32,11 @@ class QuestionReader {
     if (failure_.ok()) read_plan(*fields.find("plan"));
     if (failure_.ok()) read_times(Fields(*fields.find("times"), "times", failure_));
     read_items(fields);
-    if (const Json* const links = fields.find("links"); links != nullptr) read_links(*links);
+    if (const Json* const links = fields.find("links"); links != nullptr) {
+      read_links(*links);
+    } else if (fields.has("items")) {
+      fields.fail("items", "need links: without them nothing takes time to move");
+    }
     if (!failure_.ok()) return failure_;
     return std::move(question_);
   }
@@ -93,6 +98,12 @@ class QuestionReader {
   void read_links(const Json& json) {
     std::vector<std::string> hosts;
     for (const PlanRank& each : question_.plan.ranks) hosts.push_back(each.host);
+    const auto unknown = std::find(hosts.begin(), hosts.end(), "");
+    if (unknown != hosts.end() && !json.contains("hosts")) {
+      return fail(Status(Code::kInvalidArgument,
+                         fmt::format("plan.ranks[{}] has no host, and there are no links.hosts",
+                                     unknown - hosts.begin())));
+    }
     Result<reshard::Links> links = reshard::parse_links(json, "links", std::move(hosts));
     if (!links.ok()) return fail(links.status());
     if (links->ranks() != question_.plan.ranks.size()) {

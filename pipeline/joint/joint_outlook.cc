@@ -12,6 +12,7 @@
 #include "pipeline/schedule/faults.h"
 #include "pipeline/schedule/lower.h"
 #include "pipeline/simulate/events.h"
+#include "pipeline/simulate/transfers.h"
 
 namespace hetcomm::pipeline {
 namespace {
@@ -138,6 +139,7 @@ class Joint {
     for (size_t i = 0; i < forecast.reductions.size(); ++i) {
       Outlook::Reduction& own = outlook_.reductions.emplace_back();
       own.span = forecast.reductions[i];
+      own.alone_ns = alone_ns(input_.reductions[i].route);
       for (const ReductionGroup::Member& each : input_.reductions[i].members) {
         own.stages.push_back(first_stages_[each.pipeline] + each.stage);
       }

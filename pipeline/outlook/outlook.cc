@@ -9,6 +9,7 @@
 #include "pipeline/outlook/routes.h"
 #include "pipeline/schedule/check.h"
 #include "pipeline/simulate/longest_path.h"
+#include "pipeline/simulate/transfers.h"
 
 namespace hetcomm::pipeline {
 namespace {
@@ -184,6 +185,7 @@ class Simulation {
     for (size_t i = 0; i < forecast->reductions.size(); ++i) {
       Outlook::Reduction& own = outlook.reductions.emplace_back();
       own.span = forecast->reductions[i];
+      own.alone_ns = alone_ns(routed_->input.reductions[i].route);
       for (const ReductionGroup::Member& each : routed_->input.reductions[i].members) {
         own.stages.push_back(each.stage);
       }

@@ -33,7 +33,8 @@ struct Outlook {
   };
   struct Reduction {
     std::vector<uint32_t> stages;
-    Span span;
+    Span span;              // from when all its stages have come to it
+    uint64_t alone_ns = 0;  // the time that it takes if nothing else uses its links
   };
   std::vector<Resource> resources;
   std::vector<Reduction> reductions;

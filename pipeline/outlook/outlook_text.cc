@@ -85,6 +85,42 @@ std::string path_text(const Outlook& outlook) {
   return text + "\n";
 }
 
+// Returns the number of the pipeline of |rank|.
+size_t pipeline_of(const Outlook& outlook, uint32_t rank) {
+  size_t number = 0;
+  while (number + 1 < outlook.pipelines.size() &&
+         outlook.pipelines[number + 1].first_rank <= rank) {
+    ++number;
+  }
+  return number;
+}
+
+// Returns when the last step ends. Sums of gradients may end later.
+uint64_t steps_ns(const Outlook& outlook) {
+  uint64_t end_ns = 0;
+  for (const std::vector<Span>& spans : outlook.forecast.actions) {
+    for (const Span& each : spans) end_ns = std::max(end_ns, each.end_ns);
+  }
+  return end_ns;
+}
+
+std::string reductions_text(const Outlook& outlook, std::string_view unit) {
+  std::string text;
+  const uint64_t total_ns = outlook.forecast.total_ns;
+  const uint64_t after_ns = total_ns - std::min(total_ns, steps_ns(outlook));
+  if (after_ns > 0) {
+    text += fmt::format("reductions end {} {} after the last step, {} %\n",
+                        time_text(outlook, after_ns), unit, percent(after_ns, total_ns));
+  }
+  for (const Outlook::Reduction& each : outlook.reductions) {
+    text += fmt::format("reduction of stages {}: from {} to {} {}, {} {} if it were alone\n",
+                        fmt::join(each.stages, " "), time_text(outlook, each.span.start_ns),
+                        time_text(outlook, each.span.end_ns), unit,
+                        time_text(outlook, each.alone_ns), unit);
+  }
+  return text;
+}
+
 // Calls tell(time, held) for each time at which |rank| holds more or less than before.
 template <typename Tell>
 void for_each_change(const Outlook& outlook, uint32_t rank, Tell&& tell) {
@@ -133,11 +169,7 @@ std::string to_text(const Outlook& outlook) {
                         time_text(outlook, each.busy_ns), unit,
                         percent(each.busy_ns, forecast.total_ns));
   }
-  for (const Outlook::Reduction& each : outlook.reductions) {
-    text += fmt::format("reduction of stages {}: from {} to {} {}\n", fmt::join(each.stages, " "),
-                        time_text(outlook, each.span.start_ns),
-                        time_text(outlook, each.span.end_ns), unit);
-  }
+  text += reductions_text(outlook, unit);
   if (std::any_of(outlook.in_flight.begin(), outlook.in_flight.end(),
                   [](uint32_t each) { return each > 1; })) {
     text += "items in flight, by boundary:";
@@ -179,6 +211,7 @@ std::string to_json(const Outlook& outlook) {
   if (!outlook.has_times) return json.dump(1) + "\n";
   OrderedJson& forecast = json["forecast"];
   forecast["total_ns"] = outlook.forecast.total_ns;
+  forecast["steps_ns"] = steps_ns(outlook);
   forecast["busy_ns"] = outlook.forecast.busy_ns;
   forecast["bubble_ppm"] = outlook.forecast.bubble_ppm();
   // By rank: the times at which what it holds changes, and what it holds from then on.
@@ -193,8 +226,10 @@ std::string to_json(const Outlook& outlook) {
     forecast["resources"].push_back({{"name", each.name}, {"busy_ns", each.busy_ns}});
   }
   for (const Outlook::Reduction& each : outlook.reductions) {
-    forecast["reductions"].push_back(
-        {{"stages", each.stages}, {"start_ns", each.span.start_ns}, {"end_ns", each.span.end_ns}});
+    forecast["reductions"].push_back({{"stages", each.stages},
+                                      {"start_ns", each.span.start_ns},
+                                      {"end_ns", each.span.end_ns},
+                                      {"alone_ns", each.alone_ns}});
   }
   OrderedJson& path = forecast["critical_path"] = OrderedJson::array();
   for (const CriticalStep& step : critical_path(outlook)) {
@@ -213,30 +248,42 @@ std::string to_chrome_trace(const Outlook& outlook) {
     events += event;
   };
   const auto us = [](uint64_t ns) { return fmt::format("{}.{:03}", ns / 1000, ns % 1000); };
+  const auto name = [&](std::string_view kind, size_t process, size_t track,
+                        const std::string& text) {
+    add(fmt::format(R"({{"ph":"M","pid":{},"tid":{},"name":"{}","args":{{"name":"{}"}}}})", process,
+                    track, kind, text));
+  };
+  const auto add_span = [&](size_t process, size_t track, const std::string& text,
+                            std::string_view category, const Span& span) {
+    add(fmt::format(R"({{"ph":"X","pid":{},"tid":{},"name":"{}","cat":"{}","ts":{},"dur":{}}})",
+                    process, track, text, category, us(span.start_ns),
+                    us(span.end_ns - span.start_ns)));
+  };
+  for (size_t i = 0; i < outlook.pipelines.size(); ++i) {
+    name("process_name", i, 0, fmt::format("pipeline {}", i));
+  }
   for (uint32_t rank = 0; rank < outlook.schedule.ranks(); ++rank) {
-    add(fmt::format(
-        R"({{"ph":"M","pid":0,"tid":{},"name":"thread_name","args":{{"name":"rank {}"}}}})", rank,
-        outlook.rank_name(rank)));
+    const size_t process = pipeline_of(outlook, rank);
+    name("thread_name", process, rank, "rank " + outlook.rank_name(rank));
     const std::vector<Action>& actions = outlook.schedule.actions[rank];
     for (size_t i = 0; i < actions.size(); ++i) {
       if (!is_computation(actions[i].kind)) continue;
-      const Span& span = outlook.forecast.actions[rank][i];
-      add(fmt::format(R"({{"ph":"X","pid":0,"tid":{},"name":"{}","cat":"{}","ts":{},"dur":{}}})",
-                      rank, to_text(actions[i]), name_of(actions[i].kind), us(span.start_ns),
-                      us(span.end_ns - span.start_ns)));
+      add_span(process, rank, to_text(actions[i]), name_of(actions[i].kind),
+               outlook.forecast.actions[rank][i]);
     }
     for_each_change(outlook, rank, [&](uint64_t at_ns, int64_t held) {
       add(fmt::format(
-          R"({{"ph":"C","pid":0,"name":"memory of rank {}","ts":{},"args":{{"held":{}}}}})",
-          outlook.rank_name(rank), us(at_ns), held));
+          R"({{"ph":"C","pid":{},"name":"memory of rank {}","ts":{},"args":{{"held":{}}}}})",
+          process, outlook.rank_name(rank), us(at_ns), held));
     });
   }
+  const size_t sums = outlook.pipelines.size();
+  if (sums > 0 && !outlook.reductions.empty()) name("process_name", sums, 0, "reductions");
   for (size_t i = 0; i < outlook.reductions.size(); ++i) {
     const Outlook::Reduction& each = outlook.reductions[i];
-    add(fmt::format(
-        R"({{"ph":"X","pid":0,"tid":{},"name":"reduction of stages {}","cat":"reduction","ts":{},"dur":{}}})",
-        outlook.schedule.ranks() + i, fmt::join(each.stages, " "), us(each.span.start_ns),
-        us(each.span.end_ns - each.span.start_ns)));
+    const std::string text = fmt::format("reduction of stages {}", fmt::join(each.stages, " "));
+    name("thread_name", sums, outlook.schedule.ranks() + i, text);
+    add_span(sums, outlook.schedule.ranks() + i, text, "reduction", each.span);
   }
   return fmt::format("{{\"displayTimeUnit\":\"ms\",\"traceEvents\":[{}\n]}}\n", events);
 }

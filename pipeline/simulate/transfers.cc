@@ -10,7 +10,39 @@ uint64_t part_of(const RouteHop& hop, uint32_t slices) {
   return (hop.busy_ns + slices - 1) / slices;
 }
 
+// When a hop that has begun ends, and when the next one may begin.
+struct HopTimes {
+  uint64_t length_ns = 0;
+  uint64_t next_ns = 0;  // 0 for the last hop
+};
+
+// |late_ns|: how long after its beginning the last part comes to |hop|.
+HopTimes times_of(const Route& route, size_t hop, uint64_t late_ns) {
+  const RouteHop& own = route.hops[hop];
+  const uint64_t part_ns = part_of(own, route.slices);
+  HopTimes times{.length_ns = own.busy_ns};
+  if (late_ns > 0) times.length_ns = std::max(own.busy_ns, late_ns + part_ns);
+  if (hop + 1 == route.hops.size()) return times;
+  // A faster hop starts so late that it need not wait for a part: meanwhile it serves others.
+  const RouteHop& next = route.hops[hop + 1];
+  const uint64_t last_part_ns = times.length_ns + part_of(next, route.slices);
+  const uint64_t rest_ns = last_part_ns - std::min(last_part_ns, next.busy_ns);
+  times.next_ns = std::max(std::min(part_ns, times.length_ns), rest_ns) + own.latency_ns;
+  return times;
+}
+
 }  // namespace
+
+uint64_t alone_ns(const Route& route) {
+  uint64_t begin_ns = 0;
+  uint64_t data_end_ns = 0;
+  for (size_t hop = 0; hop < route.hops.size(); ++hop) {
+    const HopTimes times = times_of(route, hop, data_end_ns - std::min(data_end_ns, begin_ns));
+    data_end_ns = begin_ns + times.length_ns + route.hops[hop].latency_ns;
+    begin_ns += times.next_ns;
+  }
+  return data_end_ns;
+}
 
 void Transfers::start(const Route& route, const TransferName& name) {
   auto id = static_cast<uint32_t>(transfers_.size());
@@ -66,24 +98,18 @@ void Transfers::begin(Step step) {
   Transfer& transfer = transfers_[step.id];
   const Route& route = *transfer.route;
   const RouteHop& hop = route.hops[step.hop];
-  const uint64_t part_ns = part_of(hop, route.slices);
-  uint64_t length_ns = hop.busy_ns;
-  if (step.hop > 0 && transfer.data_end_ns > events_.now()) {
-    length_ns = std::max(length_ns, transfer.data_end_ns - events_.now() + part_ns);
-  }
+  const uint64_t late_ns = step.hop > 0 && transfer.data_end_ns > events_.now()
+                               ? transfer.data_end_ns - events_.now()
+                               : 0;
+  const HopTimes times = times_of(route, step.hop, late_ns);
   for (const uint32_t each : hop.resources) {
     resources_[each].is_busy = true;
-    resources_[each].busy_ns += length_ns;
+    resources_[each].busy_ns += times.length_ns;
   }
-  events_.add(length_ns, {.kind = Event::kHopEnd, .id = step.id, .hop = step.hop});
+  events_.add(times.length_ns, {.kind = Event::kHopEnd, .id = step.id, .hop = step.hop});
   if (step.hop + 1 == route.hops.size()) return;
-  transfer.data_end_ns = events_.now() + length_ns + hop.latency_ns;
-  // A faster hop starts so late that it need not wait for a part: meanwhile it serves others.
-  const RouteHop& next = route.hops[step.hop + 1];
-  const uint64_t last_part_ns = length_ns + part_of(next, route.slices);
-  const uint64_t rest_ns = last_part_ns - std::min(last_part_ns, next.busy_ns);
-  events_.add(std::max(std::min(part_ns, length_ns), rest_ns) + hop.latency_ns,
-              {.kind = Event::kHopReady, .id = step.id, .hop = step.hop + 1});
+  transfer.data_end_ns = events_.now() + times.length_ns + hop.latency_ns;
+  events_.add(times.next_ns, {.kind = Event::kHopReady, .id = step.id, .hop = step.hop + 1});
 }
 
 void Transfers::end(Step step) {

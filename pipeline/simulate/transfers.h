@@ -59,6 +59,9 @@ class EventQueue {
   uint64_t count_ = 0;
 };
 
+// Returns how long a transfer takes if nothing else uses its way.
+uint64_t alone_ns(const Route& route);
+
 // What a transfer belongs to; the user of Transfers gives it a meaning.
 struct TransferName {
   uint32_t pipeline;

@@ -286,6 +286,11 @@ TEST(Joint, EachItemIsSummedOverAllRanksThatHoldIt) {
     return end_ns;
   };
   EXPECT_EQ(second.span.start_ns, std::max(end_of(0), end_of(3)));
+  // The first one to begin has its link to itself; others wait for it.
+  const auto first = std::min_element(
+      outlook.reductions.begin(), outlook.reductions.end(),
+      [](const auto& a, const auto& b) { return a.span.start_ns < b.span.start_ns; });
+  EXPECT_EQ(first->span.end_ns - first->span.start_ns, first->alone_ns);
 }
 
 // A stage with two ranks of tensor parallelism beside one without: each of the two holds half.
@@ -393,7 +398,12 @@ TEST(Joint, OutlookTellsWhatBelongsToWhichPipeline) {
   const Result<std::string> picture = to_svg(outlook);
   ASSERT_TRUE(picture.ok());
   EXPECT_THAT(picture.value(), HasSubstr("rank 0-1<"));
-  EXPECT_THAT(to_chrome_trace(outlook), HasSubstr(R"("args":{"name":"rank 0-1"})"));
+  const std::string trace = to_chrome_trace(outlook);
+  EXPECT_THAT(trace, HasSubstr(R"("args":{"name":"rank 0-1"})"));
+  EXPECT_THAT(trace,
+              HasSubstr(R"("pid":1,"tid":0,"name":"process_name","args":{"name":"pipeline 1"})"));
+  EXPECT_THAT(trace, HasSubstr(R"("pid":1,"tid":3,"name":"3F0")"));
+  EXPECT_THAT(text, HasSubstr("after the last step"));
   // A step waits for steps of its own pipeline only.
   const std::vector<CriticalStep> path = critical_path(outlook);
   for (size_t i = 1; i < path.size(); ++i) EXPECT_EQ(path[i].rank < 2, path[i - 1].rank < 2);
@@ -429,6 +439,7 @@ TEST(Joint, RandomPlansKeepWithinTheirLinks) {
     document["items"] = {{{"gradient_bytes", 1u << below(20)}}};
     const Outlook outlook = look(document);
     document.erase("links");
+    document.erase("items");
     const Outlook free = look(document);
     EXPECT_GE(outlook.forecast.total_ns, free.forecast.total_ns);
     for (const Outlook::Resource& each : outlook.resources) {
@@ -456,9 +467,15 @@ TEST(Joint, WrongQuestionsAreRefusedWithTheirEntry) {
   EXPECT_THAT(told("/more", 1), HasSubstr("more is no field"));
   EXPECT_THAT(told("/plan/pipelines/0/micro_batches", 0), HasSubstr("plan: pipelines[0]"));
   EXPECT_THAT(told("/plan/ranks/1/host", "nowhere"), HasSubstr("no host 'nowhere'"));
-  EXPECT_THAT(told("/links/nics", {"fast"}), HasSubstr("links.nics has 1 elements for 2 ranks"));
+  EXPECT_THAT(told("/links/nics", {"fast"}),
+              HasSubstr("links.nics has 1 elements, and the number of ranks is 2"));
   EXPECT_THAT(told("/links/nics", {"fast", "none"}), HasSubstr("none"));
   EXPECT_THAT(told("/links/hosts", {"a"}), HasSubstr("links.hosts has 1 elements for 2 ranks"));
+  EXPECT_THAT(told("/plan/ranks/1/host", ""), HasSubstr("plan.ranks[1] has no host"));
+  json local = good;
+  local["items"] = {{{"gradient_bytes", 8}}};
+  local.erase("links");
+  EXPECT_THAT(refusal(local), HasSubstr("items need links"));
   EXPECT_THAT(told("/links/model/version", 9), HasSubstr("links.model"));
   EXPECT_THAT(told("/times/stages", json::array({json::object(), json::object(), json::object()})),
               HasSubstr("times.stages"));

@@ -416,7 +416,8 @@ TEST(Routes, StepsWaitForGathersAndTheEndForReductions) {
                   "routes": [{"reduce": [0, 1], "hops": [{"busy_ns": 7, "resources": ["wire"]}]}])"));
   EXPECT_EQ(reduces.forecast.total_ns, plain + 7);
   const json told = json::parse(to_json(reduces))["forecast"]["reductions"];
-  EXPECT_EQ(told, json::parse(R"([{"stages": [0, 1], "start_ns": 60, "end_ns": 67}])"));
+  EXPECT_EQ(told,
+            json::parse(R"([{"stages": [0, 1], "start_ns": 60, "end_ns": 67, "alone_ns": 7}])"));
   EXPECT_THAT(to_text(reduces), HasSubstr("reduction of stages 0 1"));
   EXPECT_THAT(to_chrome_trace(reduces), HasSubstr("reduction of stages 0 1"));
   EXPECT_THAT(to_svg(reduces).value(),
