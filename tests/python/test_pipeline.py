@@ -2140,8 +2140,15 @@ class Documents(unittest.TestCase):
         self.assertIn("1f1b", str(plan))
         with self.assertRaises(ValueError):
             plan.place_of(5)
-        stages = [{"forward_ns": 1000, "backward_ns": 2000}]
+        stages = {"forward_ns": 1000, "backward_ns": 2000}
         self.assertIn("2 pipelines", joined.forecast(stages))
+        self.assertEqual(joined.forecast([stages] * 4), joined.forecast(stages))
+        with self.assertRaisesRegex(TypeError, "json.loads"):
+            joined.forecast(stages, links="links.json")
+        with self.assertRaisesRegex(ValueError, "hosts has rank 2"):
+            plan_of([0, 1], "1f1b", 4, hosts={2: "a"})
+        with self.assertRaisesRegex(TypeError, "no dict by rank"):
+            plan_of([0, 1], "1f1b", 4, hosts=["a", "b"])
         nics = [{"name": name, "out": [f"{name} out"], "in": []} for name in ("fast", "slow")]
         links = {
             "format": "hetcomm link model", "version": 1, "source": "a test",
@@ -2156,7 +2163,7 @@ class Documents(unittest.TestCase):
         self.assertGreater(told[1]["total_ns"], 100 * told[0]["total_ns"])
         with self.assertRaises(hetcomm.Error) as raised:
             joined.forecast(stages, links=links)
-        self.assertEqual(raised.exception.status, "NOT_FOUND")
+        self.assertIn("plan.ranks[0] has no host", str(raised.exception))
         skip = pipeline.Boundary(0, 2, [tensor()])
         made = pipeline.Plan.of(stages=[pipeline.Stage([i]) for i in range(3)], tensors=[tensor()],
                                 boundaries=[skip], micro_batches=2, micro_batch_size=ROWS)

@@ -600,12 +600,13 @@ class Schedule(unittest.TestCase):
             self.assertIn("<svg", self.answer(*words, "--forward", "10ms", "--format", "svg"))
             self.assertIn("traceEvents", self.answer(*words, "--forward", "10ms", "--format", "trace"))
             for more, told in (((), "--links needs a pipeline plan and --forward"),
-                               (("--forward", "1ms,2ms,3ms,4ms,5ms,6ms,7ms,8ms,9ms"), "times.stages"),
+                               (("--forward", "1ms,2ms,3ms,4ms,5ms,6ms,7ms,8ms,9ms"), "times of 9 stages are given, and the plan has"),
                                (("--forward", "10ms", "--boundary", "0=1ms"), "beside --links"),
-                               (("--forward", "10ms", "--gradient-bytes", "1,2"), "items"),
+                               (("--forward", "10ms", "--gradient-bytes", "1,2"), "--gradient-bytes has 2 sizes"),
+                               (("--forward", "10ms", "--nics", "none"), "nics has 1 elements"),
                                (("--forward", "10ms", "--ranks", "2"), "do not go with a file")):
                 self.assertIn(told, self.refusal(*words, *more))
-            self.assertIn("needs --links", self.refusal(*self.WORDS, "--gradient-bytes", "1"))
+            self.assertIn("need --links", self.refusal(*self.WORDS, "--gradient-bytes", "1"))
             question = pathlib.Path(folder, "question.json")
             question.write_text(json.dumps({
                 "format": "hetcomm forecast question", "version": 1, "plan": plan, "links": {"model": links},

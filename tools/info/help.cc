@@ -22,6 +22,7 @@ SYNOPSIS
                [--level compute|transfers|waits] [--receives-ahead N] [--send-buffers N]
                [--send-waits at_once|before_reuse] [--routes FILE] [--reductions]
                [--traces FILE,... [--may-split]] [--pipeline N]
+               [--links FILE [--nics NAME,...] [--gradient-bytes N,...]]
                [--format text|json|svg|csv|trace|plan]
   hetcomm_info --help | --version
 
@@ -52,7 +53,8 @@ DESCRIPTION
   name: a schedule in PyTorch's CSV form, a question in JSON, or a pipeline plan, which is checked;
   the last two take no options but --format, and a plan with --forward or --traces those of times.
   With times it says how long an iteration takes, how much of it is idle, and what the longest path
-  waits for. With the traces of a run it measures the times, draws the run below the forecast, and
+  waits for. With a plan and the --links between its hosts it simulates all pipelines at once, with
+  their transfers and the sums of their gradients. With the traces of a run it measures the times, draws the run below the forecast, and
   proposes a better schedule: within --memory-limit, else with as many activations as now; --format
   plan prints the plan with it. Given times are then those that were known; only those that moved by
   more than 10 % count.
@@ -85,7 +87,8 @@ OPTIONS
   --warmups N,...  schedule: forward steps before the first backward step, for each stage.
   --forward TIME,..., --backward TIME,...
                    schedule: time of a stage's step for one micro-batch, such as 12.5ms; one for all
-                   stages or one for each. A backward step takes twice the forward step unless given.
+                   stages or one for each; with --links those of all pipelines, one after the other. A
+                   backward step takes twice the forward step unless given.
   --weight-grad TIME,...
                    schedule: the part of a backward step that the gradient of the weights takes; half
                    unless given.
@@ -121,8 +124,11 @@ OPTIONS
                    does not.
   --pipeline N     schedule: which one of a plan with several is simulated (0).
   --gradient-bytes N,...
-                   schedule: with --links, the size of the gradients of an item of the model, such as
-                   64MiB; one for all items or one for each. Their sums use the links, too.
+                   schedule: with --links, the bytes of the gradients of an item of the model, such as
+                   64M (K, M and G are powers of 1024); one for all items or one for each. Their sums
+                   use the links, too.
+  --nics NAME,...  schedule: with --links, the network interface of each rank of the plan; an empty
+                   name, or none: the first one of the rank's host.
   -h, --help       This text.
   --version        The version only.
 

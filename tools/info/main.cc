@@ -48,19 +48,19 @@ std::string unknown_word(const std::string& word) {
   const bool is_option = word.starts_with('-');
   const std::vector<std::string> known =
       is_option
-          ? std::vector<std::string>{"--variables",      "--devices",       "--transports",
-                                     "--format",         "--peer",          "--device",
-                                     "--file",           "--help",          "--version",
-                                     "--shape",          "--strategy",      "--links",
-                                     "--ranks-per-host", "--same-ranks",    "--ranks",
-                                     "--micro-batches",  "--chunks",        "--warmups",
-                                     "--forward",        "--backward",      "--weight-grad",
-                                     "--boundary",       "--epsilon",       "--overlap",
-                                     "--memory-limit",   "--level",         "--receives-ahead",
-                                     "--order",          "--effort",        "--send-buffers",
-                                     "--in-flight",      "--traces",        "--may-split",
-                                     "--pipeline",       "--routes",        "--reductions",
-                                     "--send-waits",     "--gradient-bytes"}
+          ? std::vector<std::string>{"--variables",      "--devices",        "--transports",
+                                     "--format",         "--peer",           "--device",
+                                     "--file",           "--help",           "--version",
+                                     "--shape",          "--strategy",       "--links",
+                                     "--ranks-per-host", "--same-ranks",     "--ranks",
+                                     "--micro-batches",  "--chunks",         "--warmups",
+                                     "--forward",        "--backward",       "--weight-grad",
+                                     "--boundary",       "--epsilon",        "--overlap",
+                                     "--memory-limit",   "--level",          "--receives-ahead",
+                                     "--order",          "--effort",         "--send-buffers",
+                                     "--in-flight",      "--traces",         "--may-split",
+                                     "--pipeline",       "--routes",         "--reductions",
+                                     "--send-waits",     "--gradient-bytes", "--nics"}
           : std::vector<std::string>{"explain", "topology", "reshard", "schedule"};
   if (std::count(known.begin(), known.end(), word) > 0) {
     return fmt::format("'{}' does not go with this command", word);
@@ -102,7 +102,8 @@ void add_schedule(CLI::App& command, ScheduleOrder& order) {
   command.add_option("--links", order.links);
   command.add_option("--gradient-bytes", order.gradient_bytes)
       ->delimiter(',')
-      ->transform(CLI::AsSizeValue(true));
+      ->transform(CLI::AsSizeValue(false));
+  command.add_option("--nics", order.nics)->delimiter(',');
 }
 
 // Parses the command line. If it is wrong, prints an error and returns the exit status.

@@ -183,7 +183,16 @@ Json parse_file(const std::string& path) {
 size_t pipeline_number(const ScheduleOrder& order, const Json& traces, size_t count) {
   if (traces.empty()) {
     const size_t number = order.pipeline.value_or(0);
-    if (number < count) return number;
+    if (number < count) {
+      if (count > 1 && !order.pipeline) {
+        fmt::print(
+            stderr,
+            "hetcomm_info: this is pipeline 0 of {}; --pipeline tells another one, and --links "
+            "all at once\n",
+            count);
+      }
+      return number;
+    }
     throw std::runtime_error(
         fmt::format("the plan has {} pipelines, and none is {}", count, number));
   }
@@ -213,6 +222,30 @@ Json question_of_plan(const std::string& plan, const ScheduleOrder& order, const
   return question;
 }
 
+// Refuses numbers of times and of sizes that do not fit |plan|, a plan's text.
+void check_counts(const std::string& plan, size_t times, size_t sizes) {
+  const Json outline =
+      Json::parse(tools::plan_answer(hetcomm_draft_pipeline, plan, HETCOMM_PLAN_JSON));
+  size_t stages = 0;
+  std::string told;
+  for (size_t i = 0; i < outline["pipelines"].size(); ++i) {
+    const size_t own = outline["pipelines"][i]["group_of_stage"].size();
+    stages += own;
+    told += fmt::format("{}pipeline {}: {}", i == 0 ? "" : ", ", i, own);
+  }
+  if (times != 1 && times != stages) {
+    throw std::runtime_error(fmt::format(
+        "times of {} stages are given, and the plan has {} ({}): give one time for all, or {}",
+        times, stages, told, stages));
+  }
+  const auto items = Json::parse(plan)["model"]["items"].get<size_t>();
+  if (sizes > 1 && sizes != items) {
+    throw std::runtime_error(fmt::format(
+        "--gradient-bytes has {} sizes, and the model has {} items: give one for all, or {}", sizes,
+        items, items));
+  }
+}
+
 // Returns the question about all pipelines of the plan in |order|, over its links.
 Json forecast_question(const ScheduleOrder& order) {
   const std::string plan = names_file(order) ? read_file(order.what) : "";
@@ -224,15 +257,17 @@ Json forecast_question(const ScheduleOrder& order) {
       !order.traces.empty() || order.reductions || order.pipeline || order.level != "compute" ||
       order.limit > 0 || order.may_split) {
     throw std::runtime_error(
-        "beside --links a plan takes --forward, --backward, --weight-grad, --overlap and "
+        "beside --links a plan takes --forward, --backward, --weight-grad, --overlap, --nics and "
         "--gradient-bytes");
   }
-  Json question = {
-      {"format", "hetcomm forecast question"},
-      {"version", 1},
-      {"plan", Json::parse(plan)},
-      {"links", {{"model", parse_file(order.links)}}},
-      {"times", {{"stages", stages_of(order)}, {"overlap_ppm", ppm(order.overlap_percent)}}}};
+  const Json stages = stages_of(order);
+  check_counts(plan, stages.size(), order.gradient_bytes.size());
+  Json question = {{"format", "hetcomm forecast question"},
+                   {"version", 1},
+                   {"plan", Json::parse(plan)},
+                   {"links", {{"model", parse_file(order.links)}}},
+                   {"times", {{"stages", stages}, {"overlap_ppm", ppm(order.overlap_percent)}}}};
+  if (!order.nics.empty()) question["links"]["nics"] = order.nics;
   for (const uint64_t bytes : order.gradient_bytes) {
     question["items"].push_back({{"gradient_bytes", bytes}});
   }
@@ -273,7 +308,9 @@ Json with_traces(Json question, Json traces, bool may_split) {
 Json question_of(const ScheduleOrder& order) {
   Json question;
   if (!order.links.empty()) return forecast_question(order);
-  if (!order.gradient_bytes.empty()) throw std::runtime_error("--gradient-bytes needs --links");
+  if (!order.gradient_bytes.empty() || !order.nics.empty()) {
+    throw std::runtime_error("--gradient-bytes and --nics need --links");
+  }
   Json traces = Json::array();
   for (const std::string& file : order.traces) {
     traces.push_back(parse_file(file));

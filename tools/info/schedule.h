@@ -35,6 +35,7 @@ struct ScheduleOrder {
   bool may_split = false;            // a better schedule may split backward steps
   std::optional<uint32_t> pipeline;  // of a plan with several; with traces they tell it
   std::string links;  // a file with a link model, over which all pipelines of a plan are simulated
+  std::vector<std::string> nics;         // of each rank of the plan; empty: the first of its host
   std::vector<uint64_t> gradient_bytes;  // one for all items of the plan's model, or one for each
 };
 

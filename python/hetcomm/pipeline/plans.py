@@ -143,6 +143,12 @@ class Plan:
         if lengths:
             pipeline["lengths"] = list(lengths)
         ranks = 1 + max((rank for each in stages for rank in each.ranks), default=-1)
+        for name, given in (("hosts", hosts), ("devices", devices)):
+            if given is not None and not isinstance(given, Mapping):
+                raise TypeError(f"{name} is a {type(given).__name__}, and no dict by rank")
+            strange = sorted(set(given or ()) - set(range(ranks)))
+            if strange:
+                raise ValueError(f"{name} has rank {strange[0]}, and the stages have ranks 0 to {ranks - 1}")
         document = {
             "format": "hetcomm pipeline plan",
             "version": 1,
@@ -244,34 +250,37 @@ class Plan:
 
     def forecast(
         self,
-        stages: Sequence[Mapping[str, Any]],
+        stages: Mapping[str, Any] | Sequence[Mapping[str, Any]],
         *,
         links: Mapping[str, Any] | None = None,
         nics: Sequence[str] = (),
-        items: Sequence[Mapping[str, Any]] = (),
+        items: Mapping[str, Any] | Sequence[Mapping[str, Any]] = (),
         overlap_ppm: int = 0,
         format: str = "text",
     ) -> str:
         """Simulates a step with all pipelines at once, and returns a "text", a document as "json", an
         "svg" or a Chrome "trace". ``stages`` has the times of each stage, of all pipelines one after
-        the other, or one element for all: ``{"forward_ns": ..., "backward_ns": ...}``. ``links`` is a
-        link model, as ``hetcomm_bench links --format json`` writes it, with the hosts of the plan's
-        ranks; transfers take no time without it. ``nics`` has the NIC of each rank, unless ranks use
-        the first one of their hosts. ``items`` has the size of each item of the model, or one element
-        for all, ``{"gradient_bytes": ..., "weight_bytes": ...}``: gradients are summed over all ranks
-        that hold the item, and weights gathered where a schedule has UNSHARD."""
+        the other, or those of all: ``{"forward_ns": ..., "backward_ns": ...}``. Steps without a time
+        take none. ``links`` is a link model, as ``hetcomm_bench links --format json`` writes it, as a
+        dict, with the hosts of the plan's ranks (``hosts`` of :meth:`of`); transfers take no time
+        without it. ``nics`` has the NIC of each rank, unless ranks use the first one of their hosts.
+        ``items`` has the bytes of each item of the model, or those of any,
+        ``{"gradient_bytes": ..., "weight_bytes": ...}``: gradients are summed over all ranks that hold
+        the item, and weights gathered where a schedule has UNSHARD."""
+        if links is not None and not isinstance(links, Mapping):
+            raise TypeError(f"links are a {type(links).__name__}, and no dict: use json.loads(text)")
         question: dict[str, Any] = {
             "format": "hetcomm forecast question",
             "version": 1,
             "plan": self.document,
-            "times": {"stages": [dict(each) for each in stages], "overlap_ppm": overlap_ppm},
+            "times": {"stages": _listed(stages), "overlap_ppm": overlap_ppm},
         }
         if links is not None:
             question["links"] = {"model": links}
             if nics:
                 question["links"]["nics"] = list(nics)
         if items:
-            question["items"] = [dict(each) for each in items]
+            question["items"] = _listed(items)
         return draft_forecast(json.dumps(question), format)
 
     def look_at_run(
@@ -327,6 +336,10 @@ class Plan:
 
     def __hash__(self) -> int:
         return hash(self.hash)
+
+
+def _listed(given: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    return [dict(each) for each in ([given] if isinstance(given, Mapping) else given)]
 
 
 def _stages(stages: Sequence[Stage]) -> list[dict[str, Any]]:
