@@ -1,5 +1,6 @@
 #include "reshard/links.h"
 
+#include <algorithm>
 #include <map>
 #include <utility>
 
@@ -31,7 +32,13 @@ Result<Links> Links::create(topology::LinkModel model, const std::vector<RankEnd
                     fmt::format("rank {}: the link model has no host '{}'", first_rank[from],
                                 printable(different[from]->host)));
     }
-    links.clusters_.push_back(links.model_.hosts[static_cast<size_t>(host)].cluster);
+    const topology::LinkHost& known = links.model_.hosts[static_cast<size_t>(host)];
+    const auto nic = std::find_if(
+        known.nics.begin(), known.nics.end(),
+        [&](const topology::LinkNic& each) { return each.name == different[from]->nic; });
+    // An unnamed one is the first.
+    const auto index = nic == known.nics.end() ? 0 : nic - known.nics.begin();
+    links.locations_.push_back({known.cluster, host, static_cast<int>(index)});
     for (size_t to = 0; to < different.size(); ++to) {
       Result<topology::Route> route =
           topology::route(links.model_, {different[from]->host, different[from]->nic},

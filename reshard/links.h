@@ -26,9 +26,18 @@ class Links {
   const topology::LinkModel& model() const { return model_; }
   size_t ranks() const { return end_of_.size(); }
   // Returns the index of the rank's cluster in the model.
-  int cluster(int rank) const { return clusters_[end_of_[static_cast<size_t>(rank)]]; }
-  // Returns the number of the rank's location: ranks with the same one have the same host and NIC.
-  size_t end_of(int rank) const { return end_of_[static_cast<size_t>(rank)]; }
+  int cluster(int rank) const { return location(rank).cluster; }
+  // Where a rank is, by indices in the model. In the order of their locations ranks are as near to
+  // each other as they can be.
+  struct Location {
+    int cluster = 0;
+    int host = 0;
+    int nic = 0;  // of the host
+    auto operator<=>(const Location&) const = default;
+  };
+  const Location& location(int rank) const {
+    return locations_[end_of_[static_cast<size_t>(rank)]];
+  }
   // Returns the route between two ranks, which is empty between a rank and itself.
   const topology::Route& route(int from, int to) const { return routes_[index_of(from, to)]; }
   // Returns the rate of one transfer alone.
@@ -42,7 +51,7 @@ class Links {
 
   topology::LinkModel model_;
   size_t ends_ = 0;                      // number of different ends
-  std::vector<int> clusters_;            // by end
+  std::vector<Location> locations_;      // by end
   std::vector<size_t> end_of_;           // by rank
   std::vector<topology::Route> routes_;  // by pair of ends; the last one is empty
   std::vector<uint64_t> rates_;

@@ -19,7 +19,7 @@ using present::Json;
 
 constexpr std::string_view kFormat = "hetcomm forecast question";
 constexpr uint64_t kVersion = 1;
-constexpr int kNesting = 16;
+constexpr int kNesting = 17;  // a plan, and the question around it
 
 class QuestionReader {
  public:

@@ -33,18 +33,47 @@ Status check_size(const PipelinePlan& plan) {
                       kMaxQuestionSteps)};
 }
 
-// Checks that all transfers of a pipeline, one after the other, end before 2^62 ns.
-Status check_routes(const PlanRoutes::OfPipeline& routes, uint64_t micro_batches) {
-  uint64_t length_ns = 0;
-  for (const auto* each : {&routes.forward, &routes.backward, &routes.gathers}) {
-    for (const Route& route : *each) {
-      for (const RouteHop& hop : route.hops) {
-        length_ns = std::min(length_ns, uint64_t{1} << 62) + hop.busy_ns + hop.latency_ns;
-      }
+// The most that all transfers of a plan may take, one after the other.
+constexpr uint64_t kMaxNs = uint64_t{1} << 61;
+
+// Adds to |length_ns| what |times| transfers over |route| take; it stays below kMaxNs + 1.
+void add_length(uint64_t& length_ns, const Route& route, uint64_t times) {
+  for (const RouteHop& hop : route.hops) {
+    for (const uint64_t each : {hop.busy_ns, hop.latency_ns}) {
+      const bool fits = each == 0 || times <= (kMaxNs - length_ns) / each;
+      length_ns = fits ? length_ns + each * times : kMaxNs;
     }
   }
-  if (length_ns <= (uint64_t{1} << 62) / micro_batches) return {};
-  return invalid("the transfers of all micro-batches take longer than 2^62 ns");
+}
+
+Status check_routes(const PlanRoutes& routes, const std::vector<PipelineView>& views) {
+  uint64_t length_ns = 0;
+  for (size_t i = 0; i < routes.pipelines.size(); ++i) {
+    const PlanRoutes::OfPipeline& own = routes.pipelines[i];
+    for (const auto* each : {&own.forward, &own.backward, &own.gathers}) {
+      for (const Route& route : *each) {
+        add_length(length_ns, route, views[i].schedule.micro_batches);
+      }
+    }
+    if (length_ns == kMaxNs) {
+      return invalid(
+          fmt::format("plan.pipelines[{}]: its transfers take longer than 2^61 ns together", i));
+    }
+  }
+  for (const ReductionGroup& each : routes.reductions) add_length(length_ns, each.route, 1);
+  if (length_ns < kMaxNs) return {};
+  return invalid("items: the sums of their gradients take longer than 2^61 ns together");
+}
+
+// Returns whether no gradient comes back over the boundary behind each stage.
+std::vector<bool> one_way(const PlanPipeline& pipeline) {
+  std::vector<bool> all(pipeline.stages.size() - 1);
+  for (const PlanBoundary& each : pipeline.boundaries) {
+    if (each.to != each.from + 1) continue;
+    all[each.from] = std::none_of(each.tensors.begin(), each.tensors.end(),
+                                  [](const PlanTensor& tensor) { return tensor.has_gradient; });
+  }
+  return all;
 }
 
 // Makes one outlook of the pipelines of a plan.
@@ -77,12 +106,11 @@ class Joint {
       if (!made.ok()) return made.status().annotate("plan");
       routes = std::move(made).value();
     }
+    HETCOMM_RETURN_IF_ERROR(check_routes(routes, question_.views));
     auto stage = question_.stages.begin();
     for (size_t i = 0; i < question_.views.size(); ++i) {
       const PipelineView& view = question_.views[i];
       PlanRoutes::OfPipeline& own = routes.pipelines[i];
-      const Status status = check_routes(own, view.schedule.micro_batches);
-      if (!status.ok()) return status.annotate(fmt::format("plan.pipelines[{}]", i));
       EventPipeline& pipeline = input_.pipelines.emplace_back();
       pipeline.schedule = routes.reductions.empty() ? view.schedule : add_reductions(view.schedule);
       const auto end = stage + static_cast<ptrdiff_t>(view.schedule.stages());
@@ -92,6 +120,7 @@ class Joint {
       pipeline.backward = std::move(own.backward);
       pipeline.gathers = std::move(own.gathers);
       pipeline.in_flight = view.stage_in_flight;
+      pipeline.one_way = one_way(question_.plan.pipelines[i]);
     }
     input_.reductions = std::move(routes.reductions);
     input_.resources = static_cast<uint32_t>(routes.resources.size());

@@ -3,19 +3,32 @@
 #include <algorithm>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "topology/links/link_model.h"
 
 namespace hetcomm::pipeline {
+namespace {
+
+// Longer than any transfer may take.
+constexpr uint64_t kMaxBytes = uint64_t{1} << 62;
+
+}  // namespace
+
 LinkWays::LinkWays(const reshard::Links& links) : links_(links) {
   for (const topology::LinkResource& each : links.model().resources) names_.push_back(each.name);
 }
 
 Route LinkWays::way_of(const std::vector<reshard::Messages>& hops, uint32_t slices,
                        const std::string& name) {
+  constexpr uint32_t kFlow = 1u << 24;
   Route route;
-  route.slices = slices;
-  for (const reshard::Messages& messages : hops) {
-    if (!messages.empty()) add_hop(route, messages, name);
+  route.slices = kFlow;
+  for (size_t i = 0; i < hops.size(); ++i) {
+    if (hops[i].empty()) continue;
+    const size_t first = route.hops.size();
+    add_hop(route, hops[i], hops.size() == 1 ? name : fmt::format("{} hop {}", name, i));
+    route.hops[first].slices = slices;
   }
   return route;
 }
@@ -27,7 +40,9 @@ void LinkWays::add_hop(Route& route, const reshard::Messages& messages, const st
   uint64_t alone_ns = 0;  // of the longest stream
   for (const auto& [ends, bytes] : messages) {
     const topology::Route& way = links_.route(ends.first, ends.second);
-    for (const int resource : way.resources) carried[resource] += bytes;
+    for (const int resource : way.resources) {
+      carried[resource] = std::min(carried[resource] + std::min(bytes, kMaxBytes), kMaxBytes);
+    }
     latency_ns = std::max(latency_ns, way.latency_ns);
     if (way.single_bytes_per_s > 0) {
       alone_ns = std::max(alone_ns, topology::transfer_ns(bytes, way.single_bytes_per_s));

@@ -20,8 +20,10 @@ namespace {
 using Member = ReductionGroup::Member;
 using reshard::Messages;
 
-// The slices of a transfer in one hop: bytes flow over all resources at once.
-constexpr uint32_t kFlow = 64;
+// The slices between the hops of a plan that tells none, as its forecast has them (by_strategy.h).
+constexpr uint32_t kSlices = 8;
+// The most entries of all rings: ranks that add up a part of an item, or gather a part of a stage.
+constexpr uint64_t kMaxRingEntries = uint64_t{1} << 22;
 // The most parts into which tensor degrees cut an item.
 constexpr uint64_t kMaxParts = 1024;
 
@@ -52,7 +54,7 @@ class RouteMaker {
       if (!status.ok()) return status.annotate(fmt::format("pipelines[{}]", i));
       add_gathers(i);
     }
-    add_reductions();
+    HETCOMM_RETURN_IF_ERROR(add_reductions());
     made_.resources = ways_.resources();
     return std::move(made_);
   }
@@ -116,12 +118,10 @@ class RouteMaker {
         }
       }
     }
-    const bool is_flow = hops.size() < 2 || boundary.slice_bytes == 0;
-    return ways_.way_of(hops,
-                        is_flow ? kFlow
-                                : static_cast<uint32_t>(reshard::slices_for(bytes, hops.size(),
-                                                                            boundary.slice_bytes)),
-                        name);
+    const uint64_t slices = boundary.slice_bytes == 0
+                                ? kSlices
+                                : reshard::slices_for(bytes, hops.size(), boundary.slice_bytes);
+    return ways_.way_of(hops, static_cast<uint32_t>(slices), name);
   }
 
   void add_gathers(uint32_t number) {
@@ -135,16 +135,17 @@ class RouteMaker {
       for (uint32_t item = stage.items_begin; item < stage.items_end; ++item) {
         bytes += items_[item].weight;
       }
+      if (bytes == 0) continue;
       Messages messages;
       for (uint32_t part = 0; part < stage.degrees.tensor; ++part) {
         add_ring({{number, i}}, part, stage.degrees.tensor, bytes, 1, messages);
       }
-      gathers[i] = ways_.way_of({messages}, kFlow,
-                                fmt::format("weights of pipeline {} stage {}", number, i));
+      gathers[i] =
+          ways_.way_of({messages}, 1, fmt::format("weights of pipeline {} stage {}", number, i));
     }
   }
 
-  void add_reductions() {
+  Status add_reductions() {
     const std::vector<std::vector<Member>> holders = holders_by_item();
     for (uint32_t begin = 0; begin < plan_.items;) {
       uint32_t end = begin;
@@ -155,6 +156,8 @@ class RouteMaker {
       if (bytes > 0) add_reduction(holders[begin], bytes);
       begin = end;
     }
+    if (ring_entries_ <= kMaxRingEntries) return {};
+    return {Code::kOutOfResources, "too many ranks take part in too many sums and gathers"};
   }
 
   std::vector<std::vector<Member>> holders_by_item() const {
@@ -203,27 +206,28 @@ class RouteMaker {
     }
     if (messages.empty()) return;
     const std::string name = fmt::format("sum {}", made_.reductions.size());
-    made_.reductions.push_back(
-        {.members = members, .route = ways_.way_of({messages}, kFlow, name)});
+    made_.reductions.push_back({.members = members, .route = ways_.way_of({messages}, 1, name)});
   }
 
   // Adds what the ranks that hold |part| of |parts| of |bytes| pass to each other in a ring, |rounds|
   // times. Ranks of a cluster and of a location follow each other.
   void add_ring(const std::vector<Member>& members, uint64_t part, uint64_t parts, uint64_t bytes,
-                uint64_t rounds, Messages& messages) const {
-    std::set<std::tuple<int, size_t, int>> ring;
+                uint64_t rounds, Messages& messages) {
+    if (ring_entries_ > kMaxRingEntries) return;
+    std::set<std::pair<reshard::Links::Location, int>> ring;
     for (const Member& each : members) {
       const PlanStage& stage = stage_of(each);
       const uint64_t degree = stage.degrees.tensor;
-      const std::vector<int> ranks = ranks_by_axes(stage);
+      const std::vector<int>& ranks = ranks_by_axes(each);
       for (size_t i = part * degree / parts; i < ranks.size(); i += degree) {
-        ring.insert({links_.cluster(ranks[i]), links_.end_of(ranks[i]), ranks[i]});
+        ring.insert({links_.location(ranks[i]), ranks[i]});
       }
     }
+    ring_entries_ += members.size() + ring.size();
     if (ring.size() < 2) return;
     const uint64_t passed = (bytes / parts * rounds / ring.size() + 1) * (ring.size() - 1);
-    int previous = std::get<2>(*ring.rbegin());
-    for (const auto& [cluster, end, rank] : ring) {
+    int previous = ring.rbegin()->second;
+    for (const auto& [location, rank] : ring) {
       messages[{previous, rank}] += passed;
       previous = rank;
     }
@@ -233,10 +237,12 @@ class RouteMaker {
     return plan_.pipelines[member.pipeline].stages[member.stage];
   }
 
-  // Returns the ranks of |stage| in the order of the axes data, context and tensor, the last one
+  // Returns the ranks of a stage in the order of the axes data, context and tensor, the last one
   // fastest.
-  static std::vector<int> ranks_by_axes(const PlanStage& stage) {
-    return mesh_of(PlanTensor{}, stage).value().mesh.ranks;
+  const std::vector<int>& ranks_by_axes(const Member& member) {
+    std::vector<int>& ranks = ranks_[{member.pipeline, member.stage}];
+    if (ranks.empty()) ranks = mesh_of(PlanTensor{}, stage_of(member)).value().mesh.ranks;
+    return ranks;
   }
 
   const PipelinePlan& plan_;
@@ -244,6 +250,8 @@ class RouteMaker {
   const reshard::Links& links_;
   const std::vector<ItemBytes>& items_;
   LinkWays ways_;
+  std::map<std::pair<uint32_t, uint32_t>, std::vector<int>> ranks_;  // by pipeline and stage
+  uint64_t ring_entries_ = 0;
   PlanRoutes made_;
 };
 

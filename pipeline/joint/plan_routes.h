@@ -44,7 +44,8 @@ struct PlanRoutes {
 // gather weights in a ring of the ranks that hold the same part of a stage, (n - 1) / n each. Where
 // tensor degrees differ, gradients are cut as finely as the finest. Boundaries between stages that are
 // no neighbours take no time.
-// Fails as plans of resharding do; the text names the boundary.
+// Fails as plans of resharding do; the text names the boundary. Fails with kOutOfResources if there are
+// too many sums.
 Result<PlanRoutes> routes_of(const PipelinePlan& plan, const std::vector<PipelineView>& views,
                              const reshard::Links& links, const std::vector<ItemBytes>& items);
 

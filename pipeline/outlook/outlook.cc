@@ -30,10 +30,7 @@ PipelineTimes unit_times(uint32_t stages) {
 class Causes {
  public:
   explicit Causes(const Outlook& outlook)
-      : outlook_(outlook),
-        schedule_(outlook.schedule),
-        forward_(outlook.schedule),
-        backward_(outlook.schedule) {
+      : outlook_(outlook), schedule_(outlook.schedule), forward_(outlook), backward_(outlook) {
     for (uint32_t rank = 0; rank < schedule_.ranks(); ++rank) {
       for (uint32_t i = 0; i < schedule_.actions[rank].size(); ++i) {
         const Action& action = schedule_.actions[rank][i];
@@ -106,11 +103,19 @@ class Causes {
   // The actions of one direction.
   class Direction {
    public:
-    explicit Direction(const Schedule& schedule)
-        : schedule_(schedule),
-          made_(schedule.stages()),
-          numbers_(size_t{schedule.stages()} * schedule.micro_batches),
-          sends_(numbers_.size()) {}
+    explicit Direction(const Outlook& outlook)
+        : schedule_(outlook.schedule), made_(schedule_.stages()) {
+      uint64_t steps = 0;
+      size_t pipeline = 0;
+      for (uint32_t stage = 0; stage < schedule_.stages(); ++stage) {
+        const std::vector<Outlook::Part>& parts = outlook.pipelines;
+        if (pipeline + 1 < parts.size() && parts[pipeline + 1].first_stage == stage) ++pipeline;
+        first_.push_back(steps);
+        steps += parts.empty() ? schedule_.micro_batches : parts[pipeline].micro_batches;
+      }
+      numbers_.resize(steps);
+      sends_.resize(steps);
+    }
     void add_producer(const Action& action, uint32_t index) {
       numbers_[at(action.stage, action)] = static_cast<uint32_t>(made_[action.stage].size());
       made_[action.stage].push_back(index);
@@ -134,7 +139,7 @@ class Causes {
 
    private:
     size_t at(uint32_t stage, const Action& action) const {
-      return size_t{stage} * schedule_.micro_batches + action.micro_batch;
+      return first_[stage] + action.micro_batch;
     }
     CriticalStep step(uint32_t stage, uint32_t index) const {
       return {.rank = schedule_.rank_of[stage], .action = index};
@@ -142,6 +147,7 @@ class Causes {
 
     const Schedule& schedule_;
     std::vector<std::vector<uint32_t>> made_;  // by stage, in order: indices of actions
+    std::vector<size_t> first_;                // by stage: where its micro-batches begin
     std::vector<uint32_t> numbers_;            // by stage and micro-batch: position in |made_|
     std::vector<uint32_t> sends_;              // by stage and micro-batch: indices of actions
   };

@@ -12,6 +12,7 @@ namespace {
 
 constexpr size_t kMaxDrawn = 40'000;
 constexpr uint32_t kMaxRanks = 128;
+constexpr size_t kMaxReductions = 256;
 constexpr double kWidth = 1160;  // of the time axis
 constexpr double kLeft = 70;
 constexpr double kBar = 22;
@@ -202,6 +203,10 @@ class Chart {
 Result<std::string> draw(const Outlook& outlook, const MeasuredRun* run) {
   size_t steps = 0;
   for (const std::vector<Action>& actions : outlook.schedule.actions) steps += actions.size();
+  if (outlook.reductions.size() > kMaxReductions) {
+    return Status(Code::kUnsupported, fmt::format("a picture has at most {} reductions, not {}",
+                                                  kMaxReductions, outlook.reductions.size()));
+  }
   if (steps > kMaxDrawn || outlook.schedule.ranks() > kMaxRanks) {
     return Status(Code::kUnsupported,
                   fmt::format("a picture has at most {} actions of {} ranks, not {} of {}",

@@ -208,8 +208,12 @@ std::vector<Action> forward_steps(const std::vector<Action>& actions) {
 Schedule add_reductions(Schedule schedule) {
   for (std::vector<Action>& actions : schedule.actions) {
     std::map<uint32_t, size_t> last;  // by stage: one past its last step that changes the gradients
+    std::set<uint32_t> reduced;
+    for (const Action& each : actions) {
+      if (each.kind == Kind::kReduceGradient) reduced.insert(each.stage);
+    }
     for (size_t i = 0; i < actions.size(); ++i) {
-      if (!gives_weight_grad(actions[i].kind)) continue;
+      if (!gives_weight_grad(actions[i].kind) || reduced.contains(actions[i].stage)) continue;
       last[actions[i].stage] = i + 1 + (actions[i].overlaps_next ? 1 : 0);
     }
     std::multimap<size_t, uint32_t> due;

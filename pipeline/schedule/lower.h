@@ -8,7 +8,8 @@
 
 namespace hetcomm::pipeline {
 
-// Adds the reduction of each stage's weight gradients after the last step that changes them.
+// Adds the reduction of each stage's weight gradients after the last step that changes them, unless
+// the stage has one.
 Schedule add_reductions(Schedule schedule);
 
 // Takes level 1 to level 2. A send follows the step that made its data, or that step's pair. The

@@ -185,8 +185,10 @@ class EventSimulation final : private TransferClient {
       };
       const Route* const forward = route_of(given.forward);
       const Route* const backward = route_of(given.backward);
-      own.forward[stage].open(forward, schedule.micro_batches, latency_of(backward), most,
-                              own.has_transfers);
+      const bool is_one_way = !given.one_way.empty() && given.one_way[stage];
+      own.forward[stage].open(forward, schedule.micro_batches,
+                              latency_of(is_one_way ? forward : backward), most, own.has_transfers);
+      if (is_one_way) continue;
       own.backward[stage].open(backward, schedule.micro_batches, latency_of(forward), most,
                                own.has_transfers);
     }
@@ -468,7 +470,8 @@ Status check_pipeline(const EventPipeline& each, uint32_t resources) {
         fmt::format("times of {} stages for a schedule of {}", each.stages.size(), stages));
   }
   if (!fits(each.forward.size(), stages - 1) || !fits(each.backward.size(), stages - 1) ||
-      !fits(each.in_flight.size(), stages - 1) || !fits(each.gathers.size(), stages)) {
+      !fits(each.in_flight.size(), stages - 1) || !fits(each.one_way.size(), stages - 1) ||
+      !fits(each.gathers.size(), stages)) {
     return invalid(fmt::format("routes for another number of stages than {}", stages));
   }
   if (std::count(each.in_flight.begin(), each.in_flight.end(), 0u) != 0) {

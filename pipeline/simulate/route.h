@@ -10,6 +10,7 @@ namespace hetcomm::pipeline {
 struct RouteHop {
   uint64_t busy_ns = 0;
   uint64_t latency_ns = 0;          // from the end of the hop until the data is there
+  uint32_t slices = 0;              // in which data comes to the hop; 0: those of the route
   std::vector<uint32_t> resources;  // all different
 };
 

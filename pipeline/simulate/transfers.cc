@@ -5,9 +5,11 @@
 namespace hetcomm::pipeline {
 namespace {
 
-// Returns the time of one of |slices| parts.
-uint64_t part_of(const RouteHop& hop, uint32_t slices) {
-  return (hop.busy_ns + slices - 1) / slices;
+// Returns the time in which hop |hop| serves one of the parts that come to hop |receiver|.
+uint64_t part_of(const Route& route, size_t hop, size_t receiver) {
+  const uint32_t own = route.hops[receiver].slices;
+  const uint32_t slices = own == 0 ? route.slices : own;
+  return (route.hops[hop].busy_ns + slices - 1) / slices;
 }
 
 // When a hop that has begun ends, and when the next one may begin.
@@ -19,13 +21,13 @@ struct HopTimes {
 // |late_ns|: how long after its beginning the last part comes to |hop|.
 HopTimes times_of(const Route& route, size_t hop, uint64_t late_ns) {
   const RouteHop& own = route.hops[hop];
-  const uint64_t part_ns = part_of(own, route.slices);
   HopTimes times{.length_ns = own.busy_ns};
-  if (late_ns > 0) times.length_ns = std::max(own.busy_ns, late_ns + part_ns);
+  if (late_ns > 0) times.length_ns = std::max(own.busy_ns, late_ns + part_of(route, hop, hop));
   if (hop + 1 == route.hops.size()) return times;
   // A faster hop starts so late that it need not wait for a part: meanwhile it serves others.
   const RouteHop& next = route.hops[hop + 1];
-  const uint64_t last_part_ns = times.length_ns + part_of(next, route.slices);
+  const uint64_t part_ns = part_of(route, hop, hop + 1);
+  const uint64_t last_part_ns = times.length_ns + part_of(route, hop + 1, hop + 1);
   const uint64_t rest_ns = last_part_ns - std::min(last_part_ns, next.busy_ns);
   times.next_ns = std::max(std::min(part_ns, times.length_ns), rest_ns) + own.latency_ns;
   return times;

@@ -340,9 +340,10 @@ uint64_t rate_alone(const LinkModel& model, const Route& route) {
 }
 
 uint64_t transfer_ns(uint64_t bytes, uint64_t bytes_per_s) {
-  // Divides three digits at a time: rates are at most 10^15, so nothing overflows within 500 years.
+  // Divides three digits at a time: rates are at most 10^15, so nothing overflows.
   static_assert(kMaxBytesPerS <= UINT64_MAX / 1000);
   uint64_t ns = bytes / bytes_per_s;
+  if (ns >= kMaxTransferNs / 1'000'000'000) return kMaxTransferNs;
   uint64_t rest = bytes % bytes_per_s;
   for (int i = 0; i < 3; ++i) {
     rest *= 1000;

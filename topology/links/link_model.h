@@ -129,7 +129,8 @@ std::vector<uint64_t> rates(const LinkModel& model, const std::vector<Route>& ro
 // Returns the rate of |route|, in bytes per second, when no other route is used.
 uint64_t rate_alone(const LinkModel& model, const Route& route);
 // Returns how long |bytes| take at |bytes_per_s|, which is from 1 to kMaxBytesPerS, in nanoseconds,
-// rounded up.
+// rounded up; kMaxTransferNs, which is 146 years, if it were longer.
+inline constexpr uint64_t kMaxTransferNs = uint64_t{1} << 62;
 uint64_t transfer_ns(uint64_t bytes, uint64_t bytes_per_s);
 
 }  // namespace hetcomm::topology
