@@ -2160,7 +2160,7 @@ class Documents(unittest.TestCase):
         plan = plan_of([0, 1], "1f1b", 4, hosts={0: "a", 1: "b"})
         told = [json.loads(plan.forecast(stages, links=links, nics=[name] * 2, items=[{"gradient_bytes": 8}],
                                          format="json"))["forecast"] for name in ("fast", "slow")]
-        self.assertGreater(told[1]["total_ns"], 100 * told[0]["total_ns"])
+        self.assertGreater(told[1]["total_ns"], 10 * told[0]["total_ns"])
         with self.assertRaises(hetcomm.Error) as raised:
             joined.forecast(stages, links=links)
         self.assertIn("plan.ranks[0] has no host", str(raised.exception))
