@@ -429,6 +429,55 @@ TEST_P(ReshardCalls, EndAfterDataHasMovedEndsThePlan) {
   });
 }
 
+// Rank 2 refuses its part before it begins. Rank 1 has data of rank 0 by then.
+TEST_P(ReshardCalls, RefusalOfAnotherRankAfterDataHasMovedEndsThePlan) {
+  run(3, [](Member& me) {
+    Moves moves(me, {{.from = 0, .to = {1}}, {.from = 1, .to = {2}}});
+    Moves::Values values = moves.values(1);
+    hetcomm_request_t* request = nullptr;
+    if (me.rank() == 0) {
+      EXPECT_EQ(moves.execute(values, with_timeout(0)).status, HETCOMM_OK);
+    } else if (me.rank() == 1) {
+      request = moves.start(values, with_timeout(0));
+      EXPECT_TRUE(me.until([&] { return std::atomic_ref(values.got[0].back()).load() != 0; }));
+    }
+    me.meet();
+    if (me.rank() == 2) {
+      EXPECT_EQ(hetcomm_reshard_refuse(moves.plan(), "another shape"), HETCOMM_OK);
+    }
+    if (me.rank() == 1) {
+      const Outcome outcome = finish(request);
+      EXPECT_EQ(outcome.status, HETCOMM_MISMATCH) << outcome.text;
+      EXPECT_TRUE(has(outcome.text, "another shape")) << outcome.text;
+    }
+    me.meet();
+    const Outcome outcome = moves.execute(2, 5 * kSec);
+    EXPECT_EQ(outcome.status, HETCOMM_MISMATCH) << outcome.text;
+    EXPECT_TRUE(has(outcome.text, "another shape")) << outcome.text;
+    me.meet();
+  });
+}
+
+// Rank 1 never begins with the second one.
+TEST_P(ReshardCalls, LaterExecutionsEndWithTheFirstThatFails) {
+  run(2, [](Member& me) {
+    Moves moves(me, {{}}, {.in_flight = 2});
+    Moves::Values values[2] = {moves.values(1), moves.values(2)};
+    if (me.rank() == 0) {
+      hetcomm_request_t* const first = moves.start(values[0], labelled(3, 1));
+      hetcomm_request_t* const second = moves.start(values[1], labelled(3, 2));
+      me.meet();
+      EXPECT_EQ(finish(first).status, HETCOMM_MISMATCH);
+      const Outcome outcome = finish(second, 5 * kSec);
+      EXPECT_EQ(outcome.status, HETCOMM_MISMATCH) << outcome.text;
+    } else {
+      me.meet();
+      EXPECT_EQ(moves.execute(values[0], labelled(9, 9)).status, HETCOMM_MISMATCH);
+    }
+    me.meet();
+  });
+}
+
 // The news of an abort and of a closed track take different ways.
 TEST_P(ReshardCalls, RankThatAbortsAndDestroysItsPlanAtOnceTellsWhyItAborted) {
   run(3, [](Member& me) {
