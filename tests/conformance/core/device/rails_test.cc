@@ -314,6 +314,15 @@ TEST(CoreDeviceRails, OneSidedAccessUsesTheInterfaceNearTheMemory) {
           EXPECT_EQ(used_since(at_first, me), std::vector<size_t>{kNearDevice});
         }
         Window window(me, kBytes);
+        {
+          // Only these interfaces have a key of the memory.
+          const Engine::Baton baton(me.context().engine());
+          const auto has_near_keys = [&](const Registration& each) HETCOMM_UNDER_BATON {
+            for (const auto& key : each.keys) EXPECT_GE(key.first, kNearHost);
+            EXPECT_FALSE(each.keys.empty());
+          };
+          me.communicator().job().registrations().for_each(has_near_keys);
+        }
         for (const OperationKind kind : {OperationKind::kPut, OperationKind::kGet}) {
           for (const int initiator : {0, 1}) {
             meet(me);
