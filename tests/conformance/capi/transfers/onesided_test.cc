@@ -223,6 +223,12 @@ TEST_P(OneSided, PutsAndGetsMoveTheRightBytes) {
       me.meet();
       const std::vector<std::byte> here = mine.contents(offset, size);
       EXPECT_TRUE(holds(here, size + static_cast<uint64_t>(me.partner()), size)) << size;
+      // The bytes beside them are as before.
+      const std::vector<std::byte> untouched(3, std::byte{0x5a});
+      EXPECT_EQ(mine.contents(offset - 3, 3), untouched) << size;
+      if (offset == 3) {
+        EXPECT_EQ(mine.contents(offset + size, 3), untouched) << size;
+      }
       std::vector<std::byte> back(size + 8, std::byte{0x11});
       const Outcome get = finish(theirs.get(offset, hetcomm_buffer_host(back.data(), size)));
       EXPECT_EQ(get.status, HETCOMM_OK) << get.text;
