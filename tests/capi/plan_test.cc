@@ -221,8 +221,7 @@ TEST(Plan, PlansAreForecastOverLinks) {
       nlohmann::json::parse(answer(hetcomm_draft_forecast, question, HETCOMM_PLAN_JSON));
   EXPECT_GT(told["forecast"]["total_ns"], 4 * 3000);
   EXPECT_EQ(answer(hetcomm_draft_forecast, question, HETCOMM_PLAN_SVG).substr(0, 4), "<svg");
-  EXPECT_TRUE(nlohmann::json::accept(
-      answer(hetcomm_draft_forecast, question, HETCOMM_PLAN_TRACE)));
+  EXPECT_TRUE(nlohmann::json::accept(answer(hetcomm_draft_forecast, question, HETCOMM_PLAN_TRACE)));
   size_t size = 0;
   EXPECT_EQ(hetcomm_draft_forecast(question.c_str(), HETCOMM_PLAN_CSV, 0, nullptr, &size),
             HETCOMM_UNSUPPORTED);
