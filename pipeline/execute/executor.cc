@@ -351,9 +351,13 @@ Status Executor::perform_steps(size_t first, size_t count) {
     }
   }
   HETCOMM_RETURN_IF_ERROR(call(first, count, records));
+  // What both steps of a pair have made leaves before their sums are announced.
   for (size_t i = 0; i < count; ++i) {
-    const Status sent = send(program_->steps[first + i]);
-    if (!sent.ok()) return at_step(sent, first + i);
+    const ProgramStep& step = program_->steps[first + i];
+    for (const uint32_t channel : made_by(*program_, step)) {
+      const Status sent = loaded_->channels()[channel].send(step.action.micro_batch);
+      if (!sent.ok()) return at_step(sent, first + i);
+    }
   }
   for (size_t i = 0; i < count; ++i) {
     const Status finished = finish(program_->steps[first + i]);
@@ -559,16 +563,7 @@ void Executor::gather(const std::vector<uint32_t>& channels, uint32_t micro_batc
   }
 }
 
-// Sends what |step| has made.
-Status Executor::send(const ProgramStep& step) {
-  for (const uint32_t channel : made_by(*program_, step)) {
-    HETCOMM_RETURN_IF_ERROR(loaded_->channels()[channel].send(step.action.micro_batch));
-  }
-  return {};
-}
-
 // Gives back what nobody reads any more, and sums the gradients that |step| was the last to change.
-// What the step and its pair have made is under way before.
 Status Executor::finish(const ProgramStep& step) {
   const uint32_t micro_batch = step.action.micro_batch;
   const ProgramStage& stage = program_->chunks[step.chunk];

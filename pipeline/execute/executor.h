@@ -108,7 +108,6 @@ class Executor {
               std::vector<hetcomm_pipeline_tensor_t>& tensors) const;
   Status call_one(const ProgramStep& step, const Call& call);
   Status outcome(hetcomm_status_t status) const;
-  Status send(const ProgramStep& step);
   Status finish(const ProgramStep& step);
   Status announce_sums(const ProgramStep& step);
   void release(const std::vector<uint32_t>& channels, uint32_t micro_batch);
