@@ -99,11 +99,11 @@ void add_schedule(CLI::App& command, ScheduleOrder& order) {
   command.add_option("--traces", order.traces)->delimiter(',');
   command.add_flag("--may-split", order.may_split);
   command.add_option("--pipeline", order.pipeline)->check(CLI::Range(0u, kMost));
-  command.add_option("--links", order.links);
-  command.add_option("--gradient-bytes", order.gradient_bytes)
+  command.add_option("--links", order.links.model);
+  command.add_option("--gradient-bytes", order.links.gradient_bytes)
       ->delimiter(',')
       ->transform(CLI::AsSizeValue(false));
-  command.add_option("--nics", order.nics)->delimiter(',');
+  command.add_option("--nics", order.links.nics)->delimiter(',');
 }
 
 // Parses the command line. If it is wrong, prints an error and returns the exit status.

@@ -261,14 +261,14 @@ Json forecast_question(const ScheduleOrder& order) {
         "--gradient-bytes");
   }
   const Json stages = stages_of(order);
-  check_counts(plan, stages.size(), order.gradient_bytes.size());
+  check_counts(plan, stages.size(), order.links.gradient_bytes.size());
   Json question = {{"format", "hetcomm forecast question"},
                    {"version", 1},
                    {"plan", Json::parse(plan)},
-                   {"links", {{"model", parse_file(order.links)}}},
+                   {"links", {{"model", parse_file(order.links.model)}}},
                    {"times", {{"stages", stages}, {"overlap_ppm", ppm(order.overlap_percent)}}}};
-  if (!order.nics.empty()) question["links"]["nics"] = order.nics;
-  for (const uint64_t bytes : order.gradient_bytes) {
+  if (!order.links.nics.empty()) question["links"]["nics"] = order.links.nics;
+  for (const uint64_t bytes : order.links.gradient_bytes) {
     question["items"].push_back({{"gradient_bytes", bytes}});
   }
   return question;
@@ -307,8 +307,8 @@ Json with_traces(Json question, Json traces, bool may_split) {
 
 Json question_of(const ScheduleOrder& order) {
   Json question;
-  if (!order.links.empty()) return forecast_question(order);
-  if (!order.gradient_bytes.empty() || !order.nics.empty()) {
+  if (!order.links.model.empty()) return forecast_question(order);
+  if (!order.links.gradient_bytes.empty() || !order.links.nics.empty()) {
     throw std::runtime_error("--gradient-bytes and --nics need --links");
   }
   Json traces = Json::array();

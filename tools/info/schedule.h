@@ -8,6 +8,13 @@
 
 namespace hetcomm_info {
 
+// The links over which all pipelines of a plan are simulated at once.
+struct LinksOrder {
+  std::string model;                     // a file; "": none
+  std::vector<std::string> nics;         // of each rank; empty: the first of its host
+  std::vector<uint64_t> gradient_bytes;  // one for all items of the model, or one for each
+};
+
 struct ScheduleOrder {
   std::string what;  // a schedule's name, or a file with a question or with a schedule as CSV
   uint32_t ranks = 0;
@@ -34,9 +41,7 @@ struct ScheduleOrder {
   std::vector<std::string> traces;   // files with the traces of a run, one for each rank
   bool may_split = false;            // a better schedule may split backward steps
   std::optional<uint32_t> pipeline;  // of a plan with several; with traces they tell it
-  std::string links;  // a file with a link model, over which all pipelines of a plan are simulated
-  std::vector<std::string> nics;         // of each rank of the plan; empty: the first of its host
-  std::vector<uint64_t> gradient_bytes;  // one for all items of the plan's model, or one for each
+  LinksOrder links;                  // of a plan
 };
 
 // The formats in which the command answers.
