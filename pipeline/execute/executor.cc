@@ -351,7 +351,7 @@ Status Executor::perform_steps(size_t first, size_t count) {
     }
   }
   HETCOMM_RETURN_IF_ERROR(call(first, count, records));
-  // What both steps of a pair have made leaves before their sums are announced.
+  // The data of both steps of a pair leaves before their sums are announced.
   for (size_t i = 0; i < count; ++i) {
     const ProgramStep& step = program_->steps[first + i];
     for (const uint32_t channel : made_by(*program_, step)) {

@@ -11,11 +11,6 @@ namespace {
 
 using Kind = ActionKind;
 
-bool has_gradient(const PlanBoundary& boundary) {
-  return std::any_of(boundary.tensors.begin(), boundary.tensors.end(),
-                     [](const PlanTensor& each) { return each.has_gradient; });
-}
-
 class ProgramMaker {
  public:
   ProgramMaker(const PlanPipeline& pipeline, const PipelineView& view, RunKind kind,

@@ -70,8 +70,7 @@ std::vector<bool> one_way(const PlanPipeline& pipeline) {
   std::vector<bool> all(pipeline.stages.size() - 1);
   for (const PlanBoundary& each : pipeline.boundaries) {
     if (each.to != each.from + 1) continue;
-    all[each.from] = std::none_of(each.tensors.begin(), each.tensors.end(),
-                                  [](const PlanTensor& tensor) { return tensor.has_gradient; });
+    all[each.from] = !has_gradient(each);
   }
   return all;
 }
@@ -90,9 +89,9 @@ class Joint {
     outlook_.times.stages = question_.stages;
     outlook_.times.overlap_ppm = question_.overlap_ppm;
     for (uint32_t i = 0; i < input_.pipelines.size(); ++i) add(i, forecast->pipelines[i]);
-    if (outlook_.pipelines.size() == 1) outlook_.pipelines.clear();
     outlook_.forecast.total_ns = forecast->total_ns;
     add_links(forecast.value());
+    if (outlook_.pipelines.size() == 1) outlook_.pipelines.clear();
     return std::move(outlook_);
   }
 
@@ -155,7 +154,6 @@ class Joint {
     all.busy_ns.insert(all.busy_ns.end(), forecast.busy_ns.begin(), forecast.busy_ns.end());
     std::move(forecast.actions.begin(), forecast.actions.end(), std::back_inserter(all.actions));
     std::move(forecast.bounds.begin(), forecast.bounds.end(), std::back_inserter(all.bounds));
-    first_stages_.push_back(first_stage);
   }
 
   void add_links(const EventForecast& forecast) {
@@ -170,7 +168,7 @@ class Joint {
       own.span = forecast.reductions[i];
       own.alone_ns = alone_ns(input_.reductions[i].route);
       for (const ReductionGroup::Member& each : input_.reductions[i].members) {
-        own.stages.push_back(first_stages_[each.pipeline] + each.stage);
+        own.stages.push_back(outlook_.pipelines[each.pipeline].first_stage + each.stage);
       }
     }
   }
@@ -178,7 +176,6 @@ class Joint {
   const ForecastQuestion& question_;
   EventInput input_;
   std::vector<std::string> resources_;
-  std::vector<uint32_t> first_stages_;  // by pipeline
   Outlook outlook_;
 };
 

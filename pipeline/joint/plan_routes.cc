@@ -4,7 +4,6 @@
 #include <map>
 #include <numeric>
 #include <set>
-#include <tuple>
 #include <utility>
 
 #include <fmt/format.h>
@@ -32,13 +31,6 @@ Result<reshard::Layout> layout_of(const PlanTensor& tensor, const PlanStage& sta
   Result<TensorMesh> held = mesh_of(tensor, stage);
   if (!held.ok()) return held.status();
   return reshard::layout_of(tensor.shape, held->mesh, held->placements);
-}
-
-bool has_gathers(const Schedule& schedule, uint32_t stage) {
-  const std::vector<Action>& actions = schedule.actions[schedule.rank_of[stage]];
-  return std::any_of(actions.begin(), actions.end(), [&](const Action& each) {
-    return each.kind == ActionKind::kUnshard && each.stage == stage;
-  });
 }
 
 class RouteMaker {
@@ -130,7 +122,7 @@ class RouteMaker {
     gathers.resize(pipeline.stages.size());
     for (uint32_t i = 0; i < pipeline.stages.size(); ++i) {
       const PlanStage& stage = pipeline.stages[i];
-      if (!has_gathers(views_[number].schedule, i)) continue;
+      if (!has_action(views_[number].schedule, ActionKind::kUnshard, i)) continue;
       uint64_t bytes = 0;
       for (uint32_t item = stage.items_begin; item < stage.items_end; ++item) {
         bytes += items_[item].weight;
@@ -150,7 +142,7 @@ class RouteMaker {
     for (uint32_t begin = 0; begin < plan_.items;) {
       uint32_t end = begin;
       uint64_t bytes = 0;
-      for (; end < plan_.items && is_same(holders[begin], holders[end]); ++end) {
+      for (; end < plan_.items && holders[begin] == holders[end]; ++end) {
         bytes += items_[end].gradient;
       }
       if (bytes > 0) add_reduction(holders[begin], bytes);
@@ -175,20 +167,10 @@ class RouteMaker {
       for (const SharedItem::Holder& each : shared.holders) {
         own.push_back({each.pipeline, each.stage});
       }
-      const auto key = [](const Member& member) { return std::tie(member.pipeline, member.stage); };
-      std::sort(own.begin(), own.end(),
-                [&](const Member& a, const Member& b) { return key(a) < key(b); });
-      own.erase(std::unique(own.begin(), own.end(),
-                            [&](const Member& a, const Member& b) { return key(a) == key(b); }),
-                own.end());
+      std::sort(own.begin(), own.end());
+      own.erase(std::unique(own.begin(), own.end()), own.end());
     }
     return holders;
-  }
-
-  static bool is_same(const std::vector<Member>& a, const std::vector<Member>& b) {
-    return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const Member& x, const Member& y) {
-      return x.pipeline == y.pipeline && x.stage == y.stage;
-    });
   }
 
   void add_reduction(const std::vector<Member>& members, uint64_t bytes) {

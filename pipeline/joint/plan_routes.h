@@ -1,5 +1,5 @@
-// What a pipeline plan moves over the links of a model: the items of boundaries, the gradients of
-// items that several ranks hold, and weights that are gathered.
+// Makes routes over the links of a model for all that a pipeline plan moves: the items of
+// boundaries, the gradients of items that several ranks hold, and weights that are gathered.
 #pragma once
 
 #include <cstdint>

@@ -87,7 +87,7 @@ class RouteMaker {
             set(own.forward[stage], route_of(given, Use::kForward), Use::kForward, stage));
         return set(own.backward[stage], route_of(given, Use::kBackward), Use::kBackward, stage);
       case Use::kGather:
-        if (!has(Kind::kUnshard, stage)) {
+        if (!has_action(schedule_, Kind::kUnshard, stage)) {
           return invalid(fmt::format("stage {} has no UNSHARD that would gather", stage));
         }
         own.gathers.resize(schedule_.stages());
@@ -122,7 +122,7 @@ class RouteMaker {
       if (!known_.insert({Use::kReduce, stage}).second) {
         return invalid(fmt::format("stage {} has another route for the same", stage));
       }
-      if (!has(Kind::kReduceGradient, stage)) {
+      if (!has_action(schedule_, Kind::kReduceGradient, stage)) {
         return invalid(fmt::format("stage {} has no REDUCE_GRAD, which `reductions` adds", stage));
       }
       group.members.push_back({.pipeline = 0, .stage = stage});
@@ -139,13 +139,6 @@ class RouteMaker {
     place.hops.push_back({.busy_ns = times[stage].busy_ns,
                           .latency_ns = times[stage].latency_ns,
                           .resources = {number_of(name)}});
-  }
-
-  bool has(Kind kind, uint32_t stage) const {
-    const std::vector<Action>& actions = schedule_.actions[schedule_.rank_of[stage]];
-    return std::any_of(actions.begin(), actions.end(), [&](const Action& each) {
-      return each.kind == kind && each.stage == stage;
-    });
   }
 
   Route route_of(const QuestionRoute& given, Use use) {

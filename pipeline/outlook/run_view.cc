@@ -112,16 +112,10 @@ std::vector<MovedTime> moved_times(const PipelineTimes& known, const MeasuredRun
   return std::move(comparison).take();
 }
 
-bool has(const Schedule& schedule, Kind kind, uint32_t stage) {
-  const std::vector<Action>& actions = schedule.actions[schedule.rank_of[stage]];
-  return std::any_of(actions.begin(), actions.end(),
-                     [&](const Action& each) { return each.kind == kind && each.stage == stage; });
-}
-
 std::vector<uint32_t> stages_with(const Schedule& schedule, Kind kind) {
   std::vector<uint32_t> stages;
   for (uint32_t stage = 0; stage < schedule.stages(); ++stage) {
-    if (has(schedule, kind, stage)) stages.push_back(stage);
+    if (has_action(schedule, kind, stage)) stages.push_back(stage);
   }
   return stages;
 }

@@ -430,6 +430,11 @@ Result<std::vector<PipelineView>> check_plan(const PipelinePlan& plan) {
   return PlanCheck(plan).run();
 }
 
+bool has_gradient(const PlanBoundary& boundary) {
+  return std::any_of(boundary.tensors.begin(), boundary.tensors.end(),
+                     [](const PlanTensor& each) { return each.has_gradient; });
+}
+
 PlanTensor at_length(PlanTensor tensor, uint64_t length) {
   if (tensor.varies) tensor.shape[*tensor.varies] = length;
   return tensor;

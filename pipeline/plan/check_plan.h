@@ -33,6 +33,9 @@ struct PipelineView {
 // kOutOfRange if only a limit of activations is exceeded.
 Result<std::vector<PipelineView>> check_plan(const PipelinePlan& plan);
 
+// Returns whether anything comes back over |boundary|.
+bool has_gradient(const PlanBoundary& boundary);
+
 // Returns |tensor| as a micro-batch of |length| has it.
 PlanTensor at_length(PlanTensor tensor, uint64_t length);
 

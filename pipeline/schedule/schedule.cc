@@ -15,6 +15,12 @@ std::vector<uint32_t> deal_stages(uint32_t ranks, uint32_t stages, StageOrder or
   return rank_of;
 }
 
+bool has_action(const Schedule& schedule, ActionKind kind, uint32_t stage) {
+  const std::vector<Action>& actions = schedule.actions[schedule.rank_of[stage]];
+  return std::any_of(actions.begin(), actions.end(),
+                     [&](const Action& each) { return each.kind == kind && each.stage == stage; });
+}
+
 Level level_of(const Schedule& schedule) {
   Level level = Level::kCompute;
   for (const std::vector<Action>& actions : schedule.actions) {

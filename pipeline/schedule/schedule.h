@@ -38,6 +38,8 @@ std::vector<uint32_t> deal_stages(uint32_t ranks, uint32_t stages, StageOrder or
 
 // Returns the highest level of any action.
 Level level_of(const Schedule& schedule);
+// Returns whether the rank of |stage| has an action of |kind| for it.
+bool has_action(const Schedule& schedule, ActionKind kind, uint32_t stage);
 // Returns the stages of each rank, in ascending order.
 std::vector<std::vector<uint32_t>> stages_by_rank(const Schedule& schedule);
 // Returns the schedule without bubbles.

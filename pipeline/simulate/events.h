@@ -6,6 +6,7 @@
 // of a link that works in both at once is a resource of its own.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <vector>
 
@@ -36,6 +37,7 @@ struct ReductionGroup {
   struct Member {
     uint32_t pipeline = 0;
     uint32_t stage = 0;
+    auto operator<=>(const Member&) const = default;
   };
   std::vector<Member> members;  // all different; a stage may be in several groups
   Route route;

@@ -359,7 +359,7 @@ TEST(Joint, SumOverManyHostsTakesTheTimeOfTheSlowestNic) {
             outlook.reductions[0].alone_ns);
 }
 
-// The same NICs by name and as the first ones of their hosts, on hosts whose ranks are not in turn.
+// The ranks of a host are not in turn. Some name their NIC, others use the first of their host.
 TEST(Joint, RingKeepsTheRanksOfAHostTogether) {
   const PipelinePlan plan =
       on_hosts(test::plan_of({{{0, 1, 2, 3}, {.data = 4}}}, "1f1b", 2), {"a", "b", "a", "b"});
