@@ -107,19 +107,65 @@ def targets_of(build):
     return {word for line in done.stdout.splitlines() for word in re.findall(r"[\w.-]+", line)[:1]}
 
 
+class Tests:
+    """The tests of a build folder."""
+
+    def __init__(self, build):
+        self.build = build
+        self.of_program = {}
+        self.of_ctest = re.findall(r"Test +#\d+: (\S+)", self.output_of("ctest", "-N"))
+
+    def output_of(self, *command):
+        return subprocess.run(command, cwd=self.build, text=True, check=True, stdout=subprocess.PIPE).stdout
+
+    def names(self, program):
+        """The names of a program's tests, without tests of time, which run by ctest only."""
+        if program not in self.of_program:
+            suite, names = "", []
+            for line in self.output_of(program, "--gtest_list_tests").splitlines():
+                name = line.split("#")[0].strip()
+                if line.startswith("  "):
+                    names.append(suite + name)
+                elif re.fullmatch(r"\S+\.", name):
+                    suite = name
+            self.of_program[program] = names
+        return self.of_program[program]
+
+    def has_any(self, command):
+        """Whether a command of a patch runs any test. True where its program is not built."""
+        words = shlex.split(command)
+        if words[0] == "ctest":
+            pattern = words[words.index("-R") + 1]
+            return any(re.search(pattern, name) for name in self.of_ctest)
+        program = self.build / "bin" / "tests" / words[0]
+        filters = [word.partition("=")[2] for word in words if word.startswith("--gtest_filter=")]
+        if not filters or not program.exists():
+            return True
+        chosen, _, left_out = filters[-1].partition("-")
+
+        def matches(name, patterns):
+            return any(fnmatch.fnmatchcase(name, each) for each in patterns.split(":"))
+
+        return any(matches(name, chosen or "*") and not matches(name, left_out) for name in self.names(program))
+
+
 def check(mutants, build):
     """Whether every patch applies to the tree, and the build folder (unless None) has the tests that it names."""
     bad = 0
     known = targets_of(build) if build else None
+    tests = Tests(build) if build else None
     for mutant in mutants:
         refusal = patch(mutant, ROOT, "--dry-run")
         named = {*mutant.targets, *(command.split()[0] for command in mutant.commands)} - {"ctest"}
         unknown = sorted(named - known) if build else []
-        bad += bool(refusal or unknown)
+        empty = [command for command in mutant.commands if build and not tests.has_any(command)]
+        bad += bool(refusal or unknown or empty)
         if refusal:
             print(f"{mutant.name}: does not apply:\n{refusal}")
         if unknown:
             print(f"{mutant.name}: {build} has no target {' or '.join(unknown)}")
+        for command in empty:
+            print(f"{mutant.name}: no test is run by: {command}")
     print(f"{len(mutants) - bad} of {len(mutants)} mutants apply")
     return bad == 0
 

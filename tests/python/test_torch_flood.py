@@ -108,6 +108,7 @@ def future_among_pending(rank, size, folder):
     ranks.init(rank, size, folder)
     dist.barrier()
     if rank == 0:
+        ranks.meet(rank, size, folder, "watched")
         dist.send(torch.ones(1), 1, tag=1000)
         dist.recv(torch.empty(1), 1)
         for i in range(2001):
@@ -118,6 +119,7 @@ def future_among_pending(rank, size, folder):
     into = torch.zeros(2001)
     works = [dist.irecv(into[i:i + 1], 0, tag=i) for i in range(2001)]
     all_of_them = [work.get_future() for work in works]
+    ranks.meet(rank, size, folder, "watched")
     all_of_them[1000].wait()
     assert sum(future.done() for future in all_of_them) == 1
     dist.send(torch.ones(1), 0)

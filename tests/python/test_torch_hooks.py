@@ -76,7 +76,8 @@ def closed_in_a_callback(rank, size, folder):
             dist.send(torch.ones(1), 1)
             work.wait()
 
-    return closed_while(wait, began, over)
+    # destroy_process_group() would close the group twice, and the second close waits as well.
+    return closed_while(wait, began, over, backend_of().shutdown)
 
 
 def closed_in_an_abort_hook(rank, size, folder):

@@ -119,8 +119,8 @@ struct Range {
   uint64_t offset;
   uint64_t length;
 };
-constexpr std::array<Range, 6> kInside = {
-    {{0, 8}, {kSize - 8, 8}, {kSize - 1, 1}, {kSize, 0}, {0, 0}, {kSize / 2, 1000}}};
+constexpr std::array<Range, 7> kInside = {
+    {{0, 8}, {kSize - 8, 8}, {kSize - 1, 1}, {kSize, 0}, {0, 0}, {3, 7}, {kSize / 2, 1000}}};
 constexpr std::array<Range, 5> kOutside = {
     {{kSize - 7, 8}, {kSize, 1}, {kSize + 1, 0}, {kTop - 7, 8}, {kTop, 1}}};
 // The data of these operations does not travel with the request.

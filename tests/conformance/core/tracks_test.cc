@@ -21,6 +21,13 @@ namespace {
 
 using End = Track::End;
 
+Factories plain(const std::string& kind) {
+  Factories result;
+  result.push_back(make_self_factory());
+  result.push_back(kind == "shm" ? make_shm_factory() : make_tcp_factory());
+  return result;
+}
+
 class CoreTracks : public CoreFaults {};
 
 struct Run {
@@ -205,15 +212,38 @@ TEST(CoreTrackRails, EachRunArrivesInItsPlaceOverSharedRails) {
   }
 }
 
+// The receiver grants its run again over each new connection. The sender starts the run after more
+// grants than may wait for one, and only those over the last connection wait.
+TEST(CoreTrackRails, RunStartsAfterManyConnectionsHaveBroken) {
+  constexpr int kBreaks = 70;
+  constexpr uint64_t kBytes = 100'000;
+  run_core_job(
+      2, "TIMEOUT=20s;LOG=error;PROGRESS=thread;", [](int) { return plain("tcp"); },
+      [](CoreMember& me) {
+        const bool sends = me.rank() == 0;
+        const TrackTerms terms{.tag = 1, .most_bytes = kBytes, .depth = 1};
+        TrackEnd end(me, sends ? End::kSending : End::kReceiving, 1 - me.rank(), terms);
+        std::vector<std::byte> bytes(kBytes);
+        if (sends) fill_pattern(bytes, 1);
+        Operation* run = sends ? nullptr : end.start(bytes.data(), kBytes);
+        for (int i = 0; i < kBreaks; ++i) {
+          // The second barrier acknowledges the first. Without it, connections seem to carry nothing.
+          for (int twice = 0; twice < 2; ++twice) {
+            ASSERT_TRUE(barrier(me.communicator(), 20'000'000'000).ok()) << i;
+          }
+          if (!sends) continue;
+          const Engine::Baton baton(me.context().engine());
+          me.communicator().job().pair(1).knocked(UINT32_MAX);
+        }
+        if (sends) run = end.start(bytes.data(), kBytes);
+        ASSERT_TRUE(me.finish(run).ok());
+        EXPECT_FALSE(find_mismatch(bytes, 1).has_value());
+        EXPECT_TRUE(barrier(me.communicator(), 20'000'000'000).ok());
+      });
+}
+
 INSTANTIATE_TEST_SUITE_P(Over, CoreTracks, ::testing::ValuesIn(fault_cases()),
                          [](const auto& test) { return test.param.name; });
-
-Factories plain(const std::string& kind) {
-  Factories result;
-  result.push_back(make_self_factory());
-  result.push_back(kind == "shm" ? make_shm_factory() : make_tcp_factory());
-  return result;
-}
 
 class CoreTrackEnds : public ::testing::TestWithParam<std::string> {
  protected:

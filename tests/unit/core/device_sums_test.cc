@@ -75,6 +75,28 @@ class DeviceSumsTest : public ::testing::Test, protected CopyHandler {
   std::array<SumOperand, 2> operands_;
 };
 
+// Occupies all memory of a device.
+class FullMemory {
+ public:
+  explicit FullMemory(const Device& device) : device_(device) {
+    void* address = nullptr;
+    for (const uint64_t size : {uint64_t{8} << 20, uint64_t{1} << 20}) {
+      while (device_.table->allocate(device_.instance, size, &address) == HETCOMM_OK) {
+        all_.push_back(address);
+      }
+    }
+  }
+  ~FullMemory() {
+    for (void* const each : all_) device_.table->free(device_.instance, each);
+  }
+  FullMemory(const FullMemory&) = delete;
+  FullMemory& operator=(const FullMemory&) = delete;
+
+ private:
+  const Device device_;
+  std::vector<void*> all_;
+};
+
 // Numbers whose sums need rounding, so that the place and order of the rounding show.
 float number(size_t operand, uint64_t element) {
   const uint64_t mixed = (element + 1) * (2 * operand + 0x9e3779b97f4a7c15);
@@ -339,18 +361,23 @@ TEST_F(DeviceSumsTest, NothingIsAllocatedWhileAStreamIsHeldBack) {
   devices_.calls().drop_hold();
 }
 
-TEST_F(DeviceSumsTest, HostSumsIfDeviceMemoryIsExhausted) {
-  const Device& device = devices_.device(kReduces);
-  std::vector<void*> all;
-  void* address = nullptr;
-  for (const uint64_t size : {uint64_t{8} << 20, uint64_t{1} << 20}) {
-    while (device.table->allocate(device.instance, size, &address) == HETCOMM_OK) {
-      all.push_back(address);
-    }
+// An allocation would fail and never be tried again.
+TEST_F(DeviceSumsTest, NoAllocationIsTriedWhileAStreamIsHeldBack) {
+  DeviceSums sums(devices_, staging_, Mode::kDevice);
+  const DeviceSum sum = plain_sum(1000);
+  {
+    const FullMemory full(devices_.device(kReduces));
+    devices_.calls().add_hold();
+    EXPECT_FALSE(sums.takes(sum));
+    devices_.calls().drop_hold();
   }
+  EXPECT_TRUE(sums.takes(sum));
+}
+
+TEST_F(DeviceSumsTest, HostSumsIfDeviceMemoryIsExhausted) {
+  const FullMemory full(devices_.device(kReduces));
   DeviceSums sums(devices_, staging_, Mode::kDevice);
   EXPECT_FALSE(sums.takes(plain_sum(1000)));
-  for (void* const each : all) device.table->free(device.instance, each);
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 //    * a later queue to the same rank gets its share immediately, within the host too
 //    * queues within the host do not wait for those to other ranks
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <deque>
 #include <memory>
@@ -383,6 +384,43 @@ TEST(CoreLinkShare, QueueWithPausesGetsItsShare) {
   const std::vector<double> rates = net.run(20000);
   EXPECT_GE(sum(rates), 0.95 * 25e6);
   EXPECT_GE(rates[1], 0.9 * 0.3 * 0.75 * 25e6);
+}
+
+// Two queues share the link while a third one pauses. When it goes on, the others stop, and it may
+// lead them by no more than any queue may.
+TEST(CoreLinkShare, PausedQueueHasNoClaimOnMissedTime) {
+  Nobody nobody;
+  Engine engine(nobody);
+  PairTurns turns(engine);
+  LinkShare link(turns, 0);
+  const uint64_t at_once = 0;
+  std::array<test::NoPair, 3> pairs;
+  std::array<LinkShare::Member, 3> queues;
+  for (size_t i = 0; i < queues.size(); ++i) {
+    queues[i].pair = &pairs[i];
+    queues[i].earliest_ns = &at_once;
+    link.add(queues[i]);
+  }
+  constexpr uint64_t kPiece = 64u << 10;
+  auto now_ns = static_cast<uint64_t>(1000 * kMs);
+  const auto send = [&](LinkShare::Member& queue) {
+    if (!link.may_start(queue, now_ns)) return false;
+    link.started(queue, kPiece, now_ns);
+    link.left(kPiece, now_ns);
+    link.ended(queue, kPiece, now_ns);
+    return true;
+  };
+  for (const size_t i : {0u, 1u}) link.waits(queues[i]);
+  for (int i = 0; i < 1500; ++i) {
+    now_ns += static_cast<uint64_t>(kMs);
+    EXPECT_TRUE(send(queues[0]));
+    EXPECT_TRUE(send(queues[1]));
+  }
+  uint64_t sent = 0;
+  while (send(queues[2])) sent += kPiece;
+  EXPECT_GE(sent, LinkShare::kLeadBytes);
+  EXPECT_LE(sent, LinkShare::kLeadBytes + 2 * kPiece);
+  for (LinkShare::Member& queue : queues) link.remove(queue, now_ns);
 }
 
 TEST(CoreLinkShare, RateLimitedQueueDoesNotDelayOthers) {

@@ -167,7 +167,6 @@ void LinkShare::contend(bool several, uint64_t now_ns) {
 }
 
 void LinkShare::advance(uint64_t left_bytes, uint64_t now_ns) {
-  if (index_ == LinkShares::kWithinHost) return;
   if (!contended() && members_.size() < 2) return;
   const bool several = serves_several(now_ns);
   if (several != contended()) {
