@@ -227,7 +227,7 @@ TEST(CoreTrackRails, RunStartsAfterManyConnectionsHaveBroken) {
         if (sends) fill_pattern(bytes, 1);
         Operation* run = sends ? nullptr : end.start(bytes.data(), kBytes);
         for (int i = 0; i < kBreaks; ++i) {
-          // The second barrier acknowledges the first. Without it, connections seem to carry nothing.
+          // The second barrier acknowledges the first. A path without acknowledgements is given up.
           for (int twice = 0; twice < 2; ++twice) {
             ASSERT_TRUE(barrier(me.communicator(), 20'000'000'000).ok()) << i;
           }

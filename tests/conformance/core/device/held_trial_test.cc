@@ -93,7 +93,7 @@ void move(CoreMember& me, size_t device, const HeldStream* stream, uint64_t seed
   }
 }
 
-// Returns the bytes of device memory that this rank and its peer have exchanged through host memory.
+// Returns the bytes of device memory that both ranks have exchanged through host memory.
 uint64_t staged_bytes(CoreMember& me) {
   hetcomm_counters_t counters{};
   EXPECT_EQ(me.communicator().counters(1 - me.rank(), 1, &counters), 1U);
