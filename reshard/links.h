@@ -1,9 +1,11 @@
-// The routes between ranks, from a link model. Routes between equal ends are looked up once.
+// The routes between ranks, from a link model. A route is computed when it is first asked for, since
+// a job of thousands of network interfaces uses few of their pairs.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "topology/links/link_model.h"
@@ -17,6 +19,7 @@ struct RankEnd {
   auto operator<=>(const RankEnd&) const = default;
 };
 
+// An object, even a constant one, is for one thread at a time.
 class Links {
  public:
   // |ends| has the location of each rank. Fails with NOT_FOUND if |model| lacks a host or a NIC;
@@ -39,22 +42,25 @@ class Links {
     return locations_[end_of_[static_cast<size_t>(rank)]];
   }
   // Returns the route between two ranks, which is empty between a rank and itself.
-  const topology::Route& route(int from, int to) const { return routes_[index_of(from, to)]; }
+  const topology::Route& route(int from, int to) const { return known(from, to).route; }
   // Returns the rate of one transfer alone.
-  uint64_t bytes_per_s(int from, int to) const { return rates_[index_of(from, to)]; }
+  uint64_t bytes_per_s(int from, int to) const { return known(from, to).bytes_per_s; }
 
  private:
-  size_t index_of(int from, int to) const {
-    if (from == to) return routes_.size() - 1;
-    return end_of_[static_cast<size_t>(from)] * ends_ + end_of_[static_cast<size_t>(to)];
-  }
+  struct KnownRoute {
+    topology::Route route;
+    uint64_t bytes_per_s = topology::kMaxBytesPerS;
+  };
+
+  const KnownRoute& known(int from, int to) const;
 
   topology::LinkModel model_;
-  size_t ends_ = 0;                      // number of different ends
-  std::vector<Location> locations_;      // by end
-  std::vector<size_t> end_of_;           // by rank
-  std::vector<topology::Route> routes_;  // by pair of ends; the last one is empty
-  std::vector<uint64_t> rates_;
+  std::vector<RankEnd> ends_;        // those that differ
+  std::vector<Location> locations_;  // by end
+  std::vector<size_t> end_of_;       // by rank
+  KnownRoute none_;
+  // By the ends that routes lead from and to.
+  mutable std::vector<std::unordered_map<size_t, KnownRoute>> routes_;
 };
 
 }  // namespace hetcomm::reshard

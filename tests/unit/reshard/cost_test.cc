@@ -151,6 +151,19 @@ TEST(Links, ErrorNamesTheRankThatTheModelLacks) {
               HasSubstr("rank 1"));
 }
 
+// A table of all routes between so many hosts would take gigabytes.
+TEST(Links, ThousandsOfHostsTakeTheRoutesThatAreAskedFor) {
+  const Links links = links_of({4000, 1}, 1, {.trunk = 400'000'000});
+  for (int rank = 0; rank < 4000; ++rank) {
+    const topology::Route& next = links.route(rank, rank + 1);
+    ASSERT_EQ(next.resources.size(), rank + 1 < 4000 ? 2u : 3u) << rank;
+    ASSERT_EQ(links.bytes_per_s(rank, rank + 1), rank + 1 < 4000 ? Rates{}.nic : 400'000'000u);
+    ASSERT_EQ(&links.route(rank, rank + 1), &next);
+  }
+  EXPECT_TRUE(links.route(7, 7).resources.empty());
+  EXPECT_EQ(links.bytes_per_s(7, 7), topology::kMaxBytesPerS);
+}
+
 // --- batched send-receive ---------------------------------------------------------------------
 
 std::map<int, uint64_t> sent_by(const MovePlan& plan) {
