@@ -13,7 +13,6 @@
 namespace hetcomm::reshard {
 namespace {
 
-constexpr uint64_t kSomeSlices = 8;
 constexpr std::array<std::string_view, kStrategies> kNames = {
     "auto", "direct", "leader", "gather_p2p_scatter", "sendrecv_allgather", "bsr"};
 
@@ -70,7 +69,9 @@ uint64_t slices_for(uint64_t bytes, size_t hops, uint64_t bundle_bytes) {
   constexpr uint64_t kOverlap = 16;
   constexpr uint64_t kSmallest = 64;
   constexpr uint64_t kMax = 64;
-  uint64_t slice = std::max<uint64_t>(bundle_bytes, 1);
+  constexpr uint64_t kUsual = 8;
+  if (bundle_bytes == 0) return kUsual;
+  uint64_t slice = bundle_bytes;
   if (hops > 1) {
     slice = std::clamp(bytes / kOverlap, std::max<uint64_t>(slice / kSmallest, 1), slice);
   }
@@ -93,9 +94,7 @@ Result<Choice> make_plan(const Tensor& tensor, const Wishes& wishes, SendLoads& 
   }
   const bool is_empty = tensor.source->whole().is_empty();
   const uint64_t bytes = tensor.source->whole().elements() * tensor.element_bytes;
-  const auto slices = [&](size_t hops) {
-    return wishes.bundle_bytes == 0 ? kSomeSlices : slices_for(bytes, hops, wishes.bundle_bytes);
-  };
+  const auto slices = [&](size_t hops) { return slices_for(bytes, hops, wishes.bundle_bytes); };
   if (wishes.strategy == Strategy::kAuto && wishes.links != nullptr && !is_empty) {
     return plan_auto(*tensor.source, *tensor.destination, tensor.element_bytes, *wishes.links,
                      slices(3), rank);

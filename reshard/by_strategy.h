@@ -31,12 +31,13 @@ std::optional<Strategy> strategy_named(std::string_view name);
 struct Wishes {
   Strategy strategy = Strategy::kAuto;
   uint64_t outer = 0;            // as in plan_gather_p2p_scatter()
-  uint64_t bundle_bytes = 0;     // see slices_for(); 0: a plan is forecast with 8 slices
+  uint64_t bundle_bytes = 0;     // see slices_for()
   const Links* links = nullptr;  // null: the links are unknown
 };
 
 // Returns the number of slices into which a plan with |hops| cuts a tensor of |bytes|. With several
-// hops, slices are smaller than |bundle_bytes|, so that the hops overlap.
+// hops, slices are smaller than |bundle_bytes|, so that the hops overlap. A |bundle_bytes| of 0 is
+// unknown: 8 slices are assumed.
 uint64_t slices_for(uint64_t bytes, size_t hops, uint64_t bundle_bytes);
 
 // A tensor that moves from one layout to another.

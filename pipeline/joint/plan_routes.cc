@@ -19,8 +19,6 @@ namespace {
 using Member = ReductionGroup::Member;
 using reshard::Messages;
 
-// The slices between the hops of a plan that tells none, as its forecast has them (by_strategy.h).
-constexpr uint32_t kSlices = 8;
 // The most entries of all rings: ranks that add up a part of an item, or gather a part of a stage.
 constexpr uint64_t kMaxRingEntries = uint64_t{1} << 22;
 // The most parts into which tensor degrees cut an item.
@@ -110,9 +108,7 @@ class RouteMaker {
         }
       }
     }
-    const uint64_t slices = boundary.slice_bytes == 0
-                                ? kSlices
-                                : reshard::slices_for(bytes, hops.size(), boundary.slice_bytes);
+    const uint64_t slices = reshard::slices_for(bytes, hops.size(), boundary.slice_bytes);
     return ways_.way_of(hops, static_cast<uint32_t>(slices), name);
   }
 
