@@ -37,6 +37,13 @@ using Messages = std::map<std::pair<int, int>, uint64_t>;
 // Returns what hop |hop| of |plan| moves.
 Messages messages_of(const MovePlan& plan, size_t hop, uint64_t element_bytes);
 
+// The load that messages of one hop put on the resources of the links and on their ranks.
+struct HopLoad {
+  std::map<int, uint64_t> resource_bytes;  // by resource of the model; at most 2^62 for each
+  uint64_t message_ns = 0;  // kMessageNs for each message but the first of the rank with the most
+};
+HopLoad load_of(const Messages& messages, const Links& links);
+
 // Forecasts |plan|. A hop takes as long as its busiest resource, or as its longest transfer alone,
 // whichever is longer. On the rank with the most messages, every message after the first adds
 // kMessageNs. Hops overlap by slices: the longest hop counts in full, and every other hop counts

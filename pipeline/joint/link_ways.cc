@@ -8,12 +8,6 @@
 #include "topology/links/link_model.h"
 
 namespace hetcomm::pipeline {
-namespace {
-
-// Longer than any transfer may take.
-constexpr uint64_t kMaxBytes = uint64_t{1} << 62;
-
-}  // namespace
 
 LinkWays::LinkWays(const reshard::Links& links) : links_(links) {
   for (const topology::LinkResource& each : links.model().resources) names_.push_back(each.name);
@@ -34,27 +28,19 @@ Route LinkWays::way_of(const std::vector<reshard::Messages>& hops, uint32_t slic
 }
 
 void LinkWays::add_hop(Route& route, const reshard::Messages& messages, const std::string& name) {
-  std::map<int, uint64_t> carried;      // bytes, by resource
-  std::map<int, uint64_t> messages_of;  // sent or received, by rank
+  const reshard::HopLoad load = reshard::load_of(messages, links_);
   uint64_t latency_ns = 0;
   uint64_t alone_ns = 0;  // of the longest stream
   for (const auto& [ends, bytes] : messages) {
     const topology::Route& way = links_.route(ends.first, ends.second);
-    for (const int resource : way.resources) {
-      carried[resource] = std::min(carried[resource] + std::min(bytes, kMaxBytes), kMaxBytes);
-    }
     latency_ns = std::max(latency_ns, way.latency_ns);
     if (way.single_bytes_per_s > 0) {
       alone_ns = std::max(alone_ns, topology::transfer_ns(bytes, way.single_bytes_per_s));
     }
-    ++messages_of[ends.first];
-    ++messages_of[ends.second];
   }
-  uint64_t most = 1;
-  for (const auto& [rank, count] : messages_of) most = std::max(most, count);
   std::vector<RouteHop> hops;
   uint64_t longest_ns = 0;
-  for (const auto& [resource, moved] : carried) {
+  for (const auto& [resource, moved] : load.resource_bytes) {
     const uint64_t rate = links_.model().resources[static_cast<size_t>(resource)].bytes_per_s;
     hops.push_back({.busy_ns = topology::transfer_ns(moved, rate),
                     .latency_ns = 0,
@@ -66,7 +52,7 @@ void LinkWays::add_hop(Route& route, const reshard::Messages& messages, const st
   }
   std::stable_sort(hops.begin(), hops.end(),
                    [](const RouteHop& a, const RouteHop& b) { return a.busy_ns > b.busy_ns; });
-  hops.back().latency_ns = latency_ns + (most - 1) * reshard::kMessageNs;
+  hops.back().latency_ns = latency_ns + load.message_ns;
   route.hops.insert(route.hops.end(), hops.begin(), hops.end());
 }
 
