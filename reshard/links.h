@@ -1,5 +1,5 @@
-// The routes between ranks, from a link model. A route is computed when it is first asked for, since
-// a job of thousands of network interfaces uses few of their pairs.
+// The routes between ranks, from a link model. A route is computed when it is first asked for,
+// since a job of thousands of network interfaces uses few of their pairs.
 #pragma once
 
 #include <cstddef>

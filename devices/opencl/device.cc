@@ -511,7 +511,8 @@ hetcomm_status_t find(void* device, const void* address, void** out_base, uint64
                             : HETCOMM_NOT_FOUND;
 }
 
-// Locates a pointer. Asks each context, since a vendor answers for one context only.
+// Finds the device whose memory contains |address|. Asks each device's context in turn, because an
+// OpenCL query covers only the context that it is given.
 hetcomm_status_t locate(void* const* devices, uint64_t count, const void* address,
                         hetcomm_device_place_t* out_place) {
   const bool may_be_buffer = Buffers::may_be_known(address);

@@ -29,7 +29,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-# How torch calls our schedules, and the chunks of a rank.
+# For the name of each of our schedules: the name of torch's class, and the number of chunks of a rank.
 SCHEDULES = {
     "gpipe": ("ScheduleGPipe", 1),
     "1f1b": ("Schedule1F1B", 1),

@@ -1,5 +1,6 @@
-// StoreDesk connects a store's thread with other threads. They leave values for the store (words),
-// and learn from it which clients have asked and why it has rejected one. [any-thread]
+// StoreDesk passes data between a store's thread and other threads. Other threads queue words,
+// which are values for the store. They can wait until clients have asked for a key, and read why
+// the store last rejected a connection. [any-thread]
 #pragma once
 
 #include <chrono>

@@ -1,4 +1,5 @@
-// The addresses, without ports, at which ranks have proved themselves.
+// ProvedAddresses records the addresses at which each rank has proved its identity. Ports are
+// ignored.
 #pragma once
 
 #include <map>

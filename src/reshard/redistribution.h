@@ -29,7 +29,7 @@ struct RedistributionTerms {
   uint32_t in_flight = 1;  // maximum number of executions in progress
   std::vector<int> ranks;  // ranks of the communicator that appear in some layout
   // Specific to this rank:
-  uint64_t landing_bytes = 0;  // in each direction
+  uint64_t landing_bytes = 0;  // most bytes of memory for messages, in each direction
   TrackShare share;            // a weight of 0: does not take part in sharing
 };
 

@@ -7,8 +7,8 @@
 
 namespace hetcomm {
 
-// A fence between threads of this process, one per protocol. All members are [any-thread] after
-// set_up().
+// Fences the two sides of one flag protocol between threads of this process. Each protocol has its
+// own object. All members are [any-thread] after set_up().
 class AsymmetricFence {
  public:
   // Registers the process. Without the kernel's support both sides fence in full.

@@ -139,18 +139,18 @@ class Formats(Runs):
                     if row["test"].startswith("fetch_add"):
                         self.assertEqual(row["bytes"], 8)
 
-    def test_one_sided_operations_of_any_size_give_no_wrong_byte(self):
+    def test_one_sided_operations_of_any_size_move_data_intact(self):
         rows = json.loads(self.run_ok("put_latency", "-b", "1", "-e", "70001", "-f", "2.3",
                                       "--seconds", "0.001", "--check", "--format", "json"))["rows"]
         self.assertGreater(len(rows), 20)
         self.assertTrue(all(row["wrong"] == 0 for row in rows), rows)
 
-    def test_one_sided_operations_with_a_progress_thread_give_no_wrong_byte(self):
+    def test_one_sided_operations_with_a_progress_thread_move_data_intact(self):
         rows = json.loads(self.run_ok("put,get,put_notify_latency", *SHORT, "--check", "--progress",
                                       "thread", "--format", "json"))["rows"]
         self.assertTrue(all(row["wrong"] == 0 for row in rows), rows)
 
-    def test_one_sided_operations_on_device_memory_give_no_wrong_byte(self):
+    def test_one_sided_operations_on_device_memory_move_data_intact(self):
         for memory in ("sim-handle", "host:sim-address"):
             with self.subTest(memory):
                 rows = json.loads(self.run_ok("put_bandwidth,get_latency,put_notify", "-b", "8",
@@ -243,7 +243,7 @@ class Formats(Runs):
         text = self.run_ok("post_latency", "--memory", "sim-handle", "--transport", "tcp", "-n", "50")
         self.assertIn("in the order of a stream", text)
 
-    def test_collectives_on_device_memory_give_no_wrong_byte(self):
+    def test_collectives_on_device_memory_give_correct_results(self):
         for stream in ((), ("--stream",)):
             rows = json.loads(self.run_ok("collectives", "-b", "120000", "-e", "120000", "--ranks", "3", "--seconds",
                                           "0.005", "--transport", "shm", "--memory", "sim-handle:sim-address",
@@ -337,14 +337,14 @@ class Formats(Runs):
             self.assertGreater(row["idle_us"], 0)
             self.assertGreater(row["compute_us"], 0)
 
-    def test_messages_in_device_memory_give_no_wrong_byte(self):
+    def test_messages_in_device_memory_arrive_intact(self):
         for memory in ("sim-handle", "sim-address", "host:sim-handle", "sim-address:host"):
             with self.subTest(memory):
                 rows = json.loads(self.run_ok("bandwidth", *SHORT, "--memory", memory, "--check",
                                               "--format", "json"))["rows"]
                 self.assertTrue(all(row["wrong"] == 0 and row["memory"] == memory for row in rows))
 
-    def test_more_ranks_than_cores_give_no_wrong_byte(self):
+    def test_more_ranks_than_cores_exchange_correct_data(self):
         rows = json.loads(self.run_ok("msgrate", "--ranks", "5", "-b", "8", "-e", "1K", "-f", "128",
                                       "--seconds", "0.005", "--check", "--format", "json"))["rows"]
         self.assertTrue(all(row["ranks"] == 5 and row["wrong"] == 0 for row in rows))
@@ -552,7 +552,7 @@ class TwoHosts(Hosts):
         self.assertEqual(nobody.returncode, 1)
         self.assertIn("need root", nobody.stderr)
 
-    def test_clusters_of_several_ranks_give_no_wrong_byte(self):
+    def test_two_level_collectives_over_multi_rank_clusters_give_correct_data(self):
         status, out, errors = self.run_tool(
             "--ranks", "2", BENCH, "allreduce,alltoall", "-b", "4K", "-e", "4K", "--algorithm",
             "two_level", "--transport", "auto", "--seconds", "0.005", "--format", "json")

@@ -77,10 +77,10 @@ class HostTopology {
   std::atomic<bool> has_devices_{false};
   std::mutex mutex_;
   // Guarded by |mutex_|:
-  std::vector<Accelerator> devices_;  // devices of add_device(), with name and address only
+  std::vector<Accelerator> devices_;  // registered by add_device(), with name and address only
   bool is_read_ = false;
   Status failure_;
-  Machine machine_;  // as read, without the devices of add_device() and learn()
+  Machine machine_;  // as read: it lacks devices from add_device() and learn()
   std::set<PciAddress> learned_;
   std::set<PciAddress> hidden_;
   std::deque<HostView> views_;  // the last one is current; callers may hold the others

@@ -109,10 +109,10 @@ class Group : public std::enable_shared_from_this<Group> {
   // Cancels pending operations and refuses later posts. The caller calls close() later.
   void cancel_all(const std::string& reason);
   // Ends pending operations, says goodbye to the other ranks and frees the communicator. Later
-  // posts fail with |reason|. A second call waits for the first one. When it returns, no hook or
-  // callback of a work is running. A call from a hook or callback of any group waits for no other
-  // thread. Throws the exception of a signal handler that runs while it waits. Hooks and callbacks
-  // may then still be running.
+  // posts fail with |reason|. A second call waits until the first one has closed the group. After
+  // the call no hook or callback of a work is running, with two exceptions: a call from a hook or
+  // callback, of any group, waits for no other thread; and if a signal handler throws during the
+  // wait, the group is closed and the exception is thrown on.
   void close(const std::string& reason);
   // Returns the tracker of threads that complete works of the group.
   Completions& completions() { return completions_; }

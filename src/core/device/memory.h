@@ -213,7 +213,8 @@ class DeviceSet {
   std::atomic<uint64_t> lowest_forbidden_{~uint64_t{0}};
 };
 
-// The registration of a memory, which the memory owns.
+// The base of Registration (src/core/memory/registration.h). A memory owns its registration by it,
+// without knowing the class.
 class RegistrationBase {
  public:
   virtual ~RegistrationBase() = default;

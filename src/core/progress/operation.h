@@ -166,7 +166,8 @@ struct PieceLists {
   std::vector<iovec> extents;
 };
 
-// Records about neighbouring slots, so that the sweep visits only those that may be due.
+// Records for the sweep about kSlots neighbouring slots. The sweep skips them if no operation there
+// is new or due.
 struct SlotBlock {
   static constexpr size_t kSlots = 64;
   uint64_t look_at_ns = ~uint64_t{0};

@@ -228,7 +228,7 @@ TEST_F(DigestTest, AllgatherCallbackExchangesTheDigestInOneGroup) {
   });
 }
 
-TEST_F(DigestTest, SmallJobSendsTheMessagesOfAnAllgather) {
+TEST_F(DigestTest, DigestExchangeOfASmallJobSendsAsManyBytesAsAnAllgather) {
   std::array<size_t, 2> in_bytes{};
   for (const bool plain : {false, true}) {
     test::World world(8);

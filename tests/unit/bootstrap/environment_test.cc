@@ -620,7 +620,7 @@ TEST_F(EnvironmentTest, MissingRanksAreNamedAtTheDeadline) {
 }
 
 // Each process has its own store: the second one's is not at the first port.
-TEST_F(EnvironmentTest, ErrorSuggestsASecondRankZero) {
+TEST_F(EnvironmentTest, MissingRankErrorMentionsAPossibleSecondRankZero) {
   const std::vector<std::string> texts = run(2, {0, 0}, "", kSecond);
   EXPECT_THAT(texts, Each(HasSubstr("rank 1 of 2 did not join")));
   EXPECT_THAT(texts, testing::Contains(HasSubstr("another process that is rank 0")));

@@ -406,7 +406,7 @@ TEST(LivenessJudge, SilentRankThatIsReachableDiesAfterTwentyDetectionTimes) {
   EXPECT_LE(stage.now - suspected, 22 * kT);
 }
 
-TEST(LivenessJudge, ExitOfAProcessIsItsDeath) {
+TEST(LivenessJudge, ExitedProcessIsDeclaredDeadUnlessItHasLeft) {
   Stage stage(0, 5);
   stage.start(kOthers);
   stage.judge.on_exit(3, stage.now);
