@@ -13,7 +13,7 @@
 namespace bench {
 
 struct Implementation {
-  // How the implementation carries out one work.
+  // The way in which the implementation carries out one work.
   struct Launcher {
     std::string refusal;  // why it cannot carry out the work, or ""
     std::function<tools::Launch()> launch;

@@ -50,7 +50,7 @@ struct SettingOptions {
   bool interleave = false;              // measure the settings in turn in every round
 };
 
-// How two hetcomm_bench processes find each other.
+// The options by which two hetcomm_bench processes find each other.
 struct MeetingOptions {
   std::string host;     // host of the listening hetcomm_bench; "": none
   bool listen = false;  // wait for another hetcomm_bench

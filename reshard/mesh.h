@@ -18,8 +18,8 @@ struct Mesh {
   std::vector<int> ranks;
 };
 
-// How one axis of a mesh cuts the tensor. Axes apply from first to last: each one cuts the piece
-// that earlier axes have left to a rank.
+// The way in which one axis of a mesh cuts the tensor. Axes apply from first to last: each one cuts
+// the piece that earlier axes have left to a rank.
 struct Placement {
   enum class Kind : uint8_t {
     kReplicate,  // all ranks along the axis hold the same data
@@ -50,7 +50,7 @@ inline Placement strided_shard(size_t dimension, uint64_t split) {
 inline Placement partial() { return {Placement::Kind::kPartial, 0, 1, {}}; }
 inline Placement average() { return {Placement::Kind::kAverage, 0, 1, {}}; }
 
-// How to cut a dimension into a number of pieces that does not divide it.
+// The way to cut a dimension into a number of pieces that does not divide it.
 enum class Uneven : uint8_t {
   kRefuse,  // fails with INVALID_ARGUMENT
   kCeil,    // pieces of the rounded-up quotient while elements last, then empty ones (torch.chunk)

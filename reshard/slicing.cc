@@ -23,7 +23,7 @@ std::vector<uint64_t> cuts_of(const MovePlan& plan, size_t dimension) {
   return cuts;
 }
 
-// How a tensor is cut into slices: every piece between two consecutive cuts along |dimension| is
+// The slices of a tensor: every piece between two consecutive cuts along |dimension| is
 // divided among all slices.
 struct Cuts {
   size_t dimension = 0;

@@ -42,7 +42,7 @@ struct RemoteKey {
   }
 };
 
-// How the peer uses exposed memory: as the target of puts or the source of gets.
+// The peer's use of exposed memory: as the target of puts or the source of gets.
 enum class Access : uint8_t { kPutTarget, kGetSource };
 
 // Memory of this process that |members| may reach at any time, until it is withdrawn.

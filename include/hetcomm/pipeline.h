@@ -179,8 +179,8 @@ typedef hetcomm_status_t (*hetcomm_pipeline_pair_t)(void* user_data,
 typedef struct hetcomm_pipeline_options {
   /* The caller sets it to sizeof(hetcomm_pipeline_options_t). */
   size_t struct_size;
-  /* How long the creation waits for all ranks to call. 0: HETCOMM_TIMEOUT, which applies to what
-   * follows in any case. */
+  /* The time for which the creation waits for all ranks to call. 0: HETCOMM_TIMEOUT, which applies
+   * to what follows in any case. */
   uint64_t timeout_ns;
   /* The callbacks work in this stream: data leaves when the stream has come to the end of the step
    * that made it. The stream belongs to the device of this rank in the plan, and has the flag
@@ -267,8 +267,8 @@ typedef struct hetcomm_pipeline_gradient {
   size_t struct_size;
   uint32_t item;  /* of the model: of a stage of this rank, or shared with one */
   uint32_t index; /* tells the tensors of an item apart, alike on all ranks that hold it */
-  /* How the ranks of the stage hold the tensor, by their ranks in the communicator of
-   * hetcomm_pipeline_create(). Ranks that have to be added, such as those of a data degree, have
+  /* The layout in which the ranks of the stage hold the tensor, by their ranks in the communicator
+   * of hetcomm_pipeline_create(). Ranks that have to be added, such as those of a data degree, have
    * different terms (HETCOMM_PLACEMENT_PARTIAL); those that hold the same have copies. Other stages
    * and pipelines may cut the tensor otherwise. Read during the call. */
   const hetcomm_layout_t* layout;

@@ -98,8 +98,8 @@ typedef struct hetcomm_part {
   uint64_t strides[HETCOMM_MAX_DIMENSIONS];
 } hetcomm_part_t;
 
-/* How one axis of a mesh of ranks cuts a tensor, as PyTorch's placements do. The axes are applied
- * from the first to the last. */
+/* The way in which one axis of a mesh of ranks cuts a tensor, as PyTorch's placements do. The axes
+ * are applied from the first to the last. */
 enum {
   /* All ranks along the axis hold the same elements. */
   HETCOMM_PLACEMENT_REPLICATE = 0,
@@ -126,8 +126,8 @@ typedef struct hetcomm_placement {
   const uint64_t* sizes;
 } hetcomm_placement_t;
 
-/* How a dimension is cut if its length is not a multiple of the number of pieces, and no sizes are
- * given. */
+/* The way in which a dimension is cut if its length is not a multiple of the number of pieces, and
+ * no sizes are given. */
 enum {
   HETCOMM_UNEVEN_REFUSE = 0,
   /* Each piece has the quotient rounded up, as long as elements are left. The last pieces may be

@@ -12,8 +12,8 @@
 namespace hetcomm::pipeline {
 
 struct ArrangeOptions {
-  // Steps that the search may schedule or simulate: some 20 to 200 ns each. The search ends earlier if nothing
-  // can be better: the slowest rank does not wait.
+  // Steps that the search may schedule or simulate: some 20 to 200 ns each. The search ends earlier
+  // if nothing can be better: the slowest rank does not wait.
   uint64_t effort = 50'000'000;
   uint32_t seed = 1;
 };

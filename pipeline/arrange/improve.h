@@ -15,8 +15,8 @@ struct ImproveOptions {
 };
 
 // Returns the best schedule that was found, which takes no longer than |schedule|. That one has
-// steps only and no pairs, is within the limits, and can be simulated; another one is returned as it
-// is. The same arguments give the same schedule on every machine.
+// steps only and no pairs, is within the limits, and can be simulated; another one is returned as
+// it is. The same arguments give the same schedule on every machine.
 Schedule improve(const ArrangeProblem& problem, const Schedule& schedule,
                  const ImproveOptions& options);
 

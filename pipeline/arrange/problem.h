@@ -1,4 +1,4 @@
-// What is to be arranged: the steps of a pipeline, their times, and what each rank may hold.
+// The problem of an arrangement: the steps of a pipeline, their times, and what each rank may hold.
 #pragma once
 
 #include <cstdint>

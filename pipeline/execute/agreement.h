@@ -14,7 +14,7 @@ namespace hetcomm::pipeline {
 // The functions that all ranks call together.
 enum class JointCall : uint32_t { kCreate, kSetSchedule, kSetGradients, kTotal };
 
-// How ranks have agreed.
+// The outcome of an agreement among ranks.
 struct Agreement {
   Status status;
   // All ranks come to the same end. Otherwise the communicator's collective operations have failed,
@@ -22,8 +22,8 @@ struct Agreement {
   bool all_know = false;
 };
 
-// Collective. The status is |own| if that is a failure. Otherwise it is kAborted if another rank has
-// failed, with that rank's status and reason, and kMismatch if ranks have different |call|s or
+// Collective. The status is |own| if that is a failure. Otherwise it is kAborted if another rank
+// has failed, with that rank's status and reason, and kMismatch if ranks have different |call|s or
 // |hash|es. |timeout_ns| as in hetcomm_collective_options_t.
 Agreement agree(hetcomm_communicator_t* communicator, JointCall call, const Status& own,
                 const PlanHash& hash, uint64_t timeout_ns);

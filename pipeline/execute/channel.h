@@ -29,9 +29,9 @@ struct ChannelPlace {
   int32_t device = 0;
   bool is_host_accessible = false;  // the CPU may touch the device's memory
   hetcomm_stream_t* stream = nullptr;
-  // The reshard plans of a pipeline plan have tags of their own. Two plans of a pipeline take turns,
-  // because both are there while one replaces the other. Tags are not used again after channels could
-  // not be opened: ranks may have made different numbers of reshard plans with them.
+  // The reshard plans of a pipeline plan have tags of their own. Two plans of a pipeline take
+  // turns, because both are there while one replaces the other. Tags are not used again after
+  // channels could not be opened: ranks may have made different numbers of reshard plans with them.
   uint64_t generation = 0;
 };
 

@@ -144,7 +144,8 @@ Status Executor::set_schedule(std::string_view plan, uint64_t timeout_ns, const 
     // All ranks have called: what is left of the time limit does not count.
     agreed =
         agree(communicator_.get(), JointCall::kSetSchedule, opened, hash, HETCOMM_TIMEOUT_DEFAULT);
-    // Ranks may have opened different numbers of channels with these tags. The plan in use keeps its own.
+    // Ranks may have opened different numbers of channels with these tags. The plan in use keeps
+    // its own.
     if (!agreed.status.ok()) place_.generation = (place_.generation | 1) + 1;
   }
   // A rank that has not heard of the others cannot know which plan they have.
@@ -438,7 +439,8 @@ Status Executor::wait_for_room(const std::vector<uint32_t>& made, uint32_t micro
   return {};
 }
 
-// Calls the trainer for |count| steps from |first| on, and adds |records| of those that were called.
+// Calls the trainer for |count| steps from |first| on, and adds |records| of those that were
+// called.
 Status Executor::call(size_t first, size_t count, const StepRecord* records) {
   reason_[0] = '\0';
   begin_record();
@@ -637,9 +639,9 @@ std::string Executor::describe_place() const {
                                       : std::string("end of its steps");
 }
 
-// Aborts the communicator, and those that were split from it, on all ranks. While there is no memory
-// for that it tries again until the time limit of the run, or else as long as it would wait for an
-// operation.
+// Aborts the communicator, and those that were split from it, on all ranks. While there is no
+// memory for that it tries again until the time limit of the run, or else as long as it would wait
+// for an operation.
 void Executor::announce(const Status& failure) {
   Status told = status_of([&] {
     return of_call(hetcomm_communicator_abort(communicator_.get(),

@@ -2,8 +2,8 @@
 //
 // The calling thread goes through the program (program.h): it waits for what a step reads and for
 // room for what it writes, posts the next receives, calls the trainer and sends what was made. Data
-// moves in a communicator of the executor's own, so that an abort ends the pipeline on all ranks and
-// nothing else.
+// moves in a communicator of the executor's own, so that an abort ends the pipeline on all ranks
+// and nothing else.
 #pragma once
 
 #include <atomic>
@@ -63,7 +63,7 @@ class Executor {
  private:
   Executor() = default;
 
-  // How one run goes, as hetcomm_pipeline_run_options_t says it.
+  // The options of one run, as in hetcomm_pipeline_run_options_t.
   struct RunWish {
     RunTerms terms;
     uint64_t timeout_ns = 0;
@@ -90,7 +90,7 @@ class Executor {
   // Performs |count| steps from |first| on: one, or a pair.
   Status perform_steps(size_t first, size_t count);
   Status at_step(const Status& failure, size_t index) const;
-  // Fails if the run has ended meanwhile.
+  // Fails if the run has ended.
   Status check_run();
   Status check_waiting();
   Status wait_for(size_t index, StepRecord& record);

@@ -328,8 +328,8 @@ Status GradientSums::split(const ChannelPlace& place) {
   return {};
 }
 
-// Whether the sum can be formed where it lies: one large piece without gaps, which no other set of
-// this rank reads.
+// Returns whether the sum can be formed in place. It has to be one large piece without gaps, which
+// no other set of this rank reads.
 bool GradientSums::is_dense(const SumBucket& bucket) const {
   const SumPiece& piece = bucket.pieces.front();
   if (bucket.pieces.size() != 1 || !piece.keeps_result || !piece.is_in_one_set) return false;

@@ -1,8 +1,8 @@
-// GradientSums: adds up the gradients that a rank has given over the ranks that hold the same, as the
-// stages of this rank finish theirs.
+// GradientSums: adds up the gradients that a rank has given over the ranks that hold the same, as
+// the stages of this rank finish theirs.
 //
-// Each set of ranks (sum_plan.h) has a communicator. Its buckets are started in their order, by each
-// rank as soon as its stages have made them and those before.
+// Each set of ranks (sum_plan.h) has a communicator. Its buckets are started in their order, by
+// each rank as soon as its stages have made them and those before.
 #pragma once
 
 #include <cstddef>
@@ -29,11 +29,11 @@ class GradientSums {
   // returned. The rank is program.rank. Plain pointers may lead to memory of a device of |context|.
   Status give(const hetcomm_pipeline_gradient_t* gradients, size_t count,
               hetcomm_context_t* context, const PipelinePlan& plan, const Program& program);
-  // Collective, after give() has succeeded on all ranks: learns what the other ranks hold, and makes
-  // the sets.
+  // Collective, after give() has succeeded on all ranks: learns what the other ranks hold, and
+  // makes the sets.
   Status open(const ChannelPlace& place, uint64_t timeout_ns);
 
-  // Whether this rank adds up anything, and whether it has given anything at all.
+  // Return whether this rank adds up nothing, and whether it has given any gradient at all.
   bool is_empty() const { return buckets_.empty(); }
   bool has_gradients() const { return !given_.empty(); }
   uint64_t buffer_bytes() const { return buffer_bytes_; }
@@ -41,8 +41,8 @@ class GradientSums {
   void begin();
   // The steps of chunk |chunk| have made all its gradients.
   Status finish_chunk(uint32_t chunk, const RunLimits& limits);
-  // Starts what was not started, and waits until all sums are there. Meanwhile check() tells whether
-  // the run has ended.
+  // Starts what was not started, and waits until all sums are there. In the wait, check() tells
+  // whether the run has ended.
   Status settle(const RunLimits& limits, const std::function<Status()>& check);
   // Adds the elements that count on this rank to |norm|. No run is under way.
   Status measure(GradientNorm& norm) const;

@@ -43,7 +43,7 @@ class LoadedPlan {
   std::vector<Channel>& channels() { return channels_; }
   const std::vector<Channel>& channels() const { return channels_; }
   uint64_t buffer_bytes() const;
-  // Whether any pipeline has backward steps.
+  // Returns whether any pipeline has backward steps.
   bool trains() const { return trains_; }
 
  private:

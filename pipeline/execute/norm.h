@@ -18,7 +18,7 @@ class GradientNorm {
 
   // The sum of powers, or the greatest absolute value.
   double part() const { return part_; }
-  // Whether an element was infinite or no number.
+  // Returns whether an element was infinite or no number.
   bool has_nonfinite() const { return has_nonfinite_; }
   double norm() const;
 

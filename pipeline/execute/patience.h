@@ -1,4 +1,4 @@
-// How long a run waits for an operation, and what it asks meanwhile.
+// Patience says how long a run waits for an operation, and what it asks during the wait.
 #pragma once
 
 #include <algorithm>
@@ -35,8 +35,8 @@ Status wait_patiently(const Patience& patience, Wait&& wait) {
   return {Code::kTimedOut, "waited for HETCOMM_TIMEOUT"};
 }
 
-// Waits for |request|, which is nullptr afterwards unless the patience has run out or an answer was a
-// failure.
+// Waits for |request|, which is nullptr afterwards unless the patience has run out or an answer was
+// a failure.
 inline Status wait_patiently(const Patience& patience, hetcomm_request_t*& request) {
   return wait_patiently(patience, [&](uint64_t ns) -> std::optional<Status> {
     const Status ended = wait_and_clear(request, ns);

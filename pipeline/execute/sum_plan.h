@@ -1,4 +1,4 @@
-// How gradients are added up: which ranks add which pieces of which tensors. Pure.
+// A sum plan says which ranks add which pieces of which gradients. Pure.
 //
 // The ranks of a stage hold a tensor by a layout: in terms that have to be added, each cut into
 // boxes, of which there may be equal copies. Other stages and pipelines that hold the same item of

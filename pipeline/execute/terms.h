@@ -1,5 +1,5 @@
 // Terms of a run: what all ranks have to agree on. Each rank tells its terms when its run begins,
-// and computes meanwhile. They are compared as soon as all ranks have told theirs.
+// and computes until it has the answers. They are compared as soon as all ranks have told theirs.
 #pragma once
 
 #include <cstdint>
@@ -34,8 +34,8 @@ class Terms {
   Status look();
   // Waits until they are compared.
   Status settle(const Patience& patience);
-  // Waits for |request|, and compares the terms meanwhile: ranks whose terms differ may wait for
-  // each other without end. |request| is nullptr afterwards, unless the wait has failed.
+  // Waits for |request|, and compares the terms during the wait: ranks whose terms differ may wait
+  // for each other without end. |request| is nullptr afterwards, unless the wait has failed.
   Status wait_for(hetcomm_request_t*& request, const Patience& patience);
   // Waits until no operation is under way. The communicator was aborted.
   void drain();

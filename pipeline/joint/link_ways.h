@@ -1,8 +1,9 @@
 // The ways of transfers over the resources of a link model, for the simulator by events.
 //
-// Each resource is a hop of its own, so that a fast one is free for others while a slow one is busy.
-// Bytes flow over all resources of a transfer at once, in slices so small that only the slowest
-// resource counts. It is the first hop, since the memory of the sender is free when that ends.
+// Each resource is a hop of its own, so that a fast one is free for others while a slow one is
+// busy. Bytes flow over all resources of a transfer at once, in slices so small that only the
+// slowest resource counts. It is the first hop, since the memory of the sender is free when that
+// ends.
 #pragma once
 
 #include <cstdint>
@@ -21,10 +22,10 @@ class LinkWays {
   // |links| outlives this object.
   explicit LinkWays(const reshard::Links& links);
 
-  // Returns the way of a transfer that moves each of |hops| after the one before it, in |slices|. Each
-  // occupies a resource for as long as all its bytes take there. Where a single transfer is limited,
-  // it also occupies a stream of its own, which is called |name| and has the number of the hop. What
-  // is not moved between ranks takes no time.
+  // Returns the way of a transfer that moves each of |hops| after the one before it, in |slices|.
+  // Each occupies a resource for as long as all its bytes take there. Where a single transfer is
+  // limited, it also occupies a stream of its own, which is called |name| and has the number of the
+  // hop. What is not moved between ranks takes no time.
   Route way_of(const std::vector<reshard::Messages>& hops, uint32_t slices,
                const std::string& name);
 

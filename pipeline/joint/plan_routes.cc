@@ -187,8 +187,8 @@ class RouteMaker {
     made_.reductions.push_back({.members = members, .route = ways_.way_of({messages}, 1, name)});
   }
 
-  // Adds what the ranks that hold |part| of |parts| of |bytes| pass to each other in a ring, |rounds|
-  // times. Ranks of a cluster and of a location follow each other.
+  // Adds what the ranks that hold |part| of |parts| of |bytes| pass to each other in a ring,
+  // |rounds| times. Ranks of a cluster and of a location follow each other.
   void add_ring(const std::vector<Member>& members, uint64_t part, uint64_t parts, uint64_t bytes,
                 uint64_t rounds, Messages& messages) {
     if (ring_entries_ > kMaxRingEntries) return;

@@ -36,16 +36,15 @@ struct PlanRoutes {
   std::vector<std::string> resources;
 };
 
-// Returns the routes of |plan|. |views|: check_plan(). |items| has the size of each item, together at
-// most kMaxItemBytes.
+// Returns the routes of |plan|. |views|: check_plan(). |items| has the size of each item, together
+// at most kMaxItemBytes.
 //
 // A boundary moves as the plan of its strategy does. Ranks add up gradients in a ring: each rank
-// passes 2 (n - 1) / n of what it holds to the next one, and those of a cluster follow each other. They
-// gather weights in a ring of the ranks that hold the same part of a stage, (n - 1) / n each. Where
-// tensor degrees differ, gradients are cut as finely as the finest. Boundaries between stages that are
-// no neighbours take no time.
-// Fails as plans of resharding do; the text names the boundary. Fails with kOutOfResources if there are
-// too many sums.
+// passes 2 (n - 1) / n of what it holds to the next one, and those of a cluster follow each other.
+// They gather weights in a ring of the ranks that hold the same part of a stage, (n - 1) / n each.
+// Where tensor degrees differ, gradients are cut as finely as the finest. Boundaries between stages
+// that are no neighbours take no time. Fails as plans of resharding do; the text names the
+// boundary. Fails with kOutOfResources if there are too many sums.
 Result<PlanRoutes> routes_of(const PipelinePlan& plan, const std::vector<PipelineView>& views,
                              const reshard::Links& links, const std::vector<ItemBytes>& items);
 

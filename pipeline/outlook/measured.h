@@ -46,12 +46,13 @@ struct MeasuredRun {
   uint64_t total_ns = 0;          // the longest of any rank
   std::vector<StageTime> stages;  // medians; of several ranks of a stage the longest
   std::vector<bool> is_split;     // by stage: measured in parts, not in whole backward steps
-  // How much of the shorter step of a pair was hidden, where a callback performed pairs.
+  // The part of the shorter step of a pair that was hidden, where a callback performed pairs.
   std::optional<uint32_t> overlap_ppm;
   // By the stage before the boundary: from the end of a step until its data has arrived. None if
   // no step waited for it in one of the directions: then the schedule hides it.
   std::vector<std::optional<uint64_t>> transfer_ns;
-  // By rank and action; of several ranks of a stage the longest. 0 for steps that are no computation.
+  // By rank and action; of several ranks of a stage the longest. 0 for steps that are no
+  // computation.
   StepLengths lengths;
   // By rank and action, on one clock, for the first trace of each rank. Steps that are no
   // computation have none.

@@ -161,7 +161,8 @@ class Causes {
 // Simulates the schedule of an outlook: by longest paths, or by events if transfers have routes.
 class Simulation {
  public:
-  // Fails with kInvalidArgument if |routes| do not fit, or the schedule that they are for is not sound.
+  // Fails with kInvalidArgument if |routes| do not fit, or the schedule that they are for is not
+  // sound.
   static Result<Simulation> of(const Outlook& outlook, const std::vector<QuestionRoute>& routes) {
     Simulation simulation(outlook);
     if (routes.empty()) return simulation;
@@ -220,8 +221,8 @@ class Simulation {
   std::optional<RoutedInput> routed_;
 };
 
-// Returns so many items in flight that no step waits for room. More than the schedule needs are added
-// to all boundaries alike, and taken back one by one where that costs no time.
+// Returns so many items in flight that no step waits for room. More than the schedule needs are
+// added to all boundaries alike, and taken back one by one where that costs no time.
 Result<std::vector<uint32_t>> find_in_flight(const Schedule& schedule, Simulation& simulation) {
   Result<std::vector<uint32_t>> needed = needed_in_flight(schedule);
   if (!needed.ok()) return needed;

@@ -63,8 +63,9 @@ Result<Outlook> look_at(ScheduleQuestion question);
 struct CriticalStep {
   uint32_t rank = 0;
   size_t action = 0;  // index in Schedule::actions[rank]
-  // Time from the end of the previous step to the start of this one, and the stage before the boundary
-  // whose transfer it waited for. The transfer may itself have waited, for its receive or for the link.
+  // Time from the end of the previous step to the start of this one, and the stage before the
+  // boundary whose transfer it waited for. The transfer may itself have waited, for its receive or
+  // for the link.
   uint64_t transfer_ns = 0;
   uint32_t boundary = 0;
   bool is_gather = false;  // it waited for the weights of its stage instead

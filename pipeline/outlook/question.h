@@ -33,10 +33,10 @@ struct ScheduleQuestion {
 };
 
 // Fails with kInvalidArgument for a wrong document; the text names the line of a syntax error, or
-// the path of a wrong entry. Fails with kNotFound for an unknown name of a schedule, with kUnsupported
-// for a document of another version, with kOutOfResources if stages times micro-batches are more
-// than kMaxQuestionSteps, and with kOutOfRange if a schedule is to be arranged and no order meets the
-// limits.
+// the path of a wrong entry. Fails with kNotFound for an unknown name of a schedule, with
+// kUnsupported for a document of another version, with kOutOfResources if stages times
+// micro-batches are more than kMaxQuestionSteps, and with kOutOfRange if a schedule is to be
+// arranged and no order meets the limits.
 Result<ScheduleQuestion> parse_question(std::string_view json);
 
 }  // namespace hetcomm::pipeline

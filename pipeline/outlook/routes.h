@@ -1,5 +1,6 @@
-// The ways of the transfers in a question, for what one time per boundary cannot say: links and NICs
-// that transfers share, staging through host memory, and gathers and reductions over the same links.
+// The ways of the transfers in a question, for what one time per boundary cannot say: links and
+// NICs that transfers share, staging through host memory, and gathers and reductions over the same
+// links.
 #pragma once
 
 #include <cstdint>
@@ -36,15 +37,16 @@ struct RoutedInput {
   std::vector<std::string> resources;  // their names, by number
 };
 
-// Returns what H-1F1B has to hide at each of the boundaries of |stages| stages, the slower direction:
-// how long a micro-batch occupies its busiest resource, with all other transfers of a micro-batch over
-// it, and the rest of the way. Boundaries without a route keep what |known| has; it may be empty.
+// Returns what H-1F1B has to hide at each of the boundaries of |stages| stages, the slower
+// direction: how long a micro-batch occupies its busiest resource, with all other transfers of a
+// micro-batch over it, and the rest of the way. Boundaries without a route keep what |known| has;
+// it may be empty.
 std::vector<BoundaryTime> boundary_times(const std::vector<QuestionRoute>& routes,
                                          std::vector<BoundaryTime> known, uint32_t stages);
 
-// Gives each transfer of |schedule| its way. A boundary without a route takes what |times| say, over a
-// link of its own. Fails with kInvalidArgument if a route is for a stage or a boundary that does not
-// exist, or two are for one.
+// Gives each transfer of |schedule| its way. A boundary without a route takes what |times| say,
+// over a link of its own. Fails with kInvalidArgument if a route is for a stage or a boundary that
+// does not exist, or two are for one.
 Result<RoutedInput> routed_input(const Schedule& schedule, const PipelineTimes& times,
                                  const std::vector<QuestionRoute>& routes);
 

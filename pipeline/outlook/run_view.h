@@ -42,20 +42,21 @@ struct RunView {
   int64_t limit = 0;             // what a rank of a candidate may keep
   bool may_split = false;
   std::vector<Candidate> candidates;  // the fastest first
-  // Whether the first candidate is at least 1 % faster than the schedule that ran, and times have
+  // True if the first candidate is at least 1 % faster than the schedule that ran, and times have
   // moved or were not known.
   bool proposes = false;
 };
 
 // Measures the run of |question|, which has traces, and looks for better schedules: known ones, and
-// one that is arranged within the limits. All deal stages to ranks as the schedule does, keep within
-// the limits, and split backward steps only if it does or |question| allows it. Without limits a rank
-// may keep as many as the one that keeps most now. Fails as check_size(), check(), measure() and look_at() do.
+// one that is arranged within the limits. All deal stages to ranks as the schedule does, keep
+// within the limits, and split backward steps only if it does or |question| allows it. Without
+// limits a rank may keep as many as the one that keeps most now. Fails as check_size(), check(),
+// measure() and look_at() do.
 Result<RunView> look_at_run(ScheduleQuestion question);
 
 std::string to_text(const RunView& view);
-// Returns the outlook with "run", "moved", "candidates" and "proposal": the schedule as a plan has it,
-// and its items in flight, or null.
+// Returns the outlook with "run", "moved", "candidates" and "proposal": the schedule as a plan has
+// it, and its items in flight, or null.
 std::string to_json(const RunView& view);
 // Returns a Gantt chart with the run below the forecast of each rank.
 Result<std::string> to_svg(const RunView& view);

@@ -29,8 +29,8 @@ struct PipelineView {
 };
 
 // Checks |plan|. Returns a view of each of its pipelines. Fails with kInvalidArgument, and a text
-// that names the entry, or the rank and the action; with kNotFound for an unknown schedule; and with
-// kOutOfRange if only a limit of activations is exceeded.
+// that names the entry, or the rank and the action; with kNotFound for an unknown schedule; and
+// with kOutOfRange if only a limit of activations is exceeded.
 Result<std::vector<PipelineView>> check_plan(const PipelinePlan& plan);
 
 // Returns whether anything comes back over |boundary|.
@@ -39,7 +39,7 @@ bool has_gradient(const PlanBoundary& boundary);
 // Returns |tensor| as a micro-batch of |length| has it.
 PlanTensor at_length(PlanTensor tensor, uint64_t length);
 
-// How a stage holds a tensor.
+// The mesh of a stage, and its axes' placements of a tensor.
 struct TensorMesh {
   reshard::Mesh mesh;  // axes: data, context, tensor
   std::vector<reshard::Placement> placements;

@@ -26,7 +26,7 @@ struct PlanRank {
   bool operator==(const PlanRank&) const = default;
 };
 
-// How the ranks of a stage share its work.
+// The degrees by which the ranks of a stage share its work.
 struct StageDegrees {
   uint32_t data = 1;
   uint32_t context = 1;
@@ -124,7 +124,7 @@ struct PipelinePlan {
   std::vector<PlanPipeline> pipelines;
   std::vector<SharedItem> shared;
   GradientWeight gradient_weight = GradientWeight::kSamples;
-  // How the plan was made: a JSON object that no part of the library reads. Empty: unknown.
+  // The origin of the plan: a JSON object that no part of the library reads. Empty: unknown.
   std::string provenance;
   bool operator==(const PipelinePlan&) const = default;
 };

@@ -1,4 +1,4 @@
-// How long a micro-batch's data takes over a boundary between two stages, in one direction.
+// The time that a micro-batch's data takes over a boundary between two stages, in one direction.
 #pragma once
 
 #include <cstdint>

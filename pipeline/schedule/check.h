@@ -39,9 +39,9 @@ Result<CheckResult> check(const Schedule& schedule, const CheckOptions& options 
 Status check_unlimited(const Schedule& schedule);
 
 // Returns values of CheckOptions::in_flight with which a schedule of level 1 can go on. They are
-// enough, and not always the fewest: they start with 1 for all, and one boundary is raised at a time
-// while no rank can go on. Looped schedules need more than 1 where their last rank sends to the first.
-// Values of |given|, by the stage before the boundary, that are not 0 stay as they are.
+// enough, and not always the fewest: they start with 1 for all, and one boundary is raised at a
+// time while no rank can go on. Looped schedules need more than 1 where their last rank sends to
+// the first. Values of |given|, by the stage before the boundary, that are not 0 stay as they are.
 Result<std::vector<uint32_t>> needed_in_flight(const Schedule& schedule,
                                                const std::vector<uint32_t>& given = {});
 

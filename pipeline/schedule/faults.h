@@ -1,4 +1,4 @@
-// How functions say that they were given something impossible.
+// Makes the errors of functions that were given something impossible.
 #pragma once
 
 #include <string>

@@ -22,11 +22,11 @@ Result<Schedule> forward_only(uint32_t ranks, uint32_t chunks, uint32_t micro_ba
 // Eager-1F1B, Virtual-1F1B or H-1F1B by its counts.
 Result<Schedule> one_f_one_b(const std::vector<uint32_t>& warmups, uint32_t micro_batches);
 
-// How one_f_one_b() with split B goes on after I.
+// The order of one_f_one_b() with split B after I.
 struct SplitOrder {
   // The number of W that a stage keeps back: W of a micro-batch follows I of a later one.
   std::vector<uint32_t> delays;  // by stage
-  // Whether the stage repeats F before I (R). The order F, R, I, W is H2's (section 5).
+  // True if the stage repeats F before I (R). The order F, R, I, W is H2's (section 5).
   std::vector<bool> recomputes;  // by stage
 };
 Result<Schedule> split_one_f_one_b(const std::vector<uint32_t>& warmups, const SplitOrder& order,

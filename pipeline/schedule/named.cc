@@ -19,7 +19,7 @@ namespace {
 
 using Parameters = ScheduleParameters;
 
-// What a schedule takes beside counts of ranks and micro-batches.
+// The parameters that a schedule takes beside counts of ranks and micro-batches.
 struct Takes {
   bool warmups = false;
   bool slow_boundaries = false;

@@ -29,7 +29,7 @@ struct Schedule {
   }
 };
 
-// How stages are dealt to ranks.
+// The order in which stages are dealt to ranks.
 enum class StageOrder : uint8_t {
   kLoop,  // stage s is on rank s % ranks
   kV,     // as kLoop, but each second round of stages goes from the last rank to the first

@@ -21,7 +21,8 @@ std::vector<uint32_t> eager_warmups(uint32_t stages);
 std::vector<uint32_t> virtual_warmups(const std::vector<bool>& is_slow);
 
 // Returns how many items are on the way over |boundary| at a time if a step starts every
-// |step_ns|. The room of an item is on the way until the news that the item was taken has come back.
+// |step_ns|. The room of an item is on the way until the news that the item was taken has come
+// back.
 uint32_t items_on_the_way(const BoundaryTime& boundary, uint64_t step_ns);
 
 struct HidingWarmups {
@@ -33,8 +34,9 @@ struct HidingWarmups {
 // The counts of H-1F1B (Hapt, section 5; Eq. 10 and 23): one more than the sum of ceil(1 + 2 c / t)
 // over the stage's boundary and all later ones. c is the boundary's time for one way. t is the time
 // of the slowest stage, or the longest busy time of a link if that is longer. A c of at most
-// |epsilon_ppm| millionths of t counts as 0 (Eq. 2). |stage_ns| has the forward and backward time of
-// each stage, and |boundaries| one entry less. They hide transfers of any time. Times are below 2^60 ns.
+// |epsilon_ppm| millionths of t counts as 0 (Eq. 2). |stage_ns| has the forward and backward time
+// of each stage, and |boundaries| one entry less. They hide transfers of any time. Times are below
+// 2^60 ns.
 HidingWarmups hiding_warmups(const std::vector<uint64_t>& stage_ns,
                              const std::vector<BoundaryTime>& boundaries, uint32_t epsilon_ppm);
 

@@ -151,7 +151,7 @@ class EventSimulation final : private TransferClient {
     Bound waits_for = Bound::kRank;
     uint32_t lacking = 0;
   };
-  // What a transfer belongs to.
+  // The part of a pipeline that a transfer belongs to.
   enum Purpose : uint32_t { kForward, kBackward, kGather, kReduction };
   // Starts transfers over one direction of a boundary.
   struct Starter {

@@ -26,13 +26,13 @@ struct EventPipeline {
   std::vector<Route> backward;
   std::vector<Route> gathers;       // by stage, or none: what UNSHARD starts; steps wait for it
   std::vector<uint32_t> in_flight;  // as SimulateOptions::in_flight (longest_path.h)
-  // By the stage before the boundary, or none: nothing comes back over it, and backward steps do not
-  // wait for those of the next stage. For schedules of level 1.
+  // By the stage before the boundary, or none: nothing comes back over it, and backward steps do
+  // not wait for those of the next stage. For schedules of level 1.
   std::vector<bool> one_way;
 };
 
-// A reduction of gradients, of those items that all its stages hold. It starts when all of them have
-// come to REDUCE_GRAD. No step waits for it.
+// A reduction of gradients, of those items that all its stages hold. It starts when all of them
+// have come to REDUCE_GRAD. No step waits for it.
 struct ReductionGroup {
   struct Member {
     uint32_t pipeline = 0;

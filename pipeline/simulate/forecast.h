@@ -12,7 +12,7 @@ struct Span {
   bool operator==(const Span&) const = default;
 };
 
-// What decided when an action started.
+// The cause that decided when an action started.
 enum class Bound : uint8_t {
   kRank,    // the action before it
   kData,    // what it needs of another rank

@@ -23,8 +23,8 @@ class Link {
     time_ = time;
     arrived_.assign(micro_batches, kUnknown);
   }
-  // The receiver is ready for an item when it has taken the |in_flight|th before it, and the news of
-  // that has come, |credit_ns| later.
+  // The receiver is ready for an item when it has taken the |in_flight|th before it, and the news
+  // of that has come, |credit_ns| later.
   void open_with_credits(uint32_t micro_batches, const BoundaryTime& time, uint64_t credit_ns,
                          uint32_t in_flight) {
     open(micro_batches, time);
@@ -75,7 +75,7 @@ class Link {
     uint64_t sent_ns;
     uint32_t micro_batch;
   };
-  // What is known of an item until the same entry is needed for a later one.
+  // The known times of an item, until the same entry is needed for a later one.
   struct Entry {
     Item item;
     uint64_t left_ns;   // when the item has left the link

@@ -24,7 +24,8 @@ struct SimulateOptions {
   bool keeps_spans = false;  // whether the forecast has Forecast::actions
 };
 
-// Fails with kInvalidArgument if |times| are for another number of stages or boundaries, or too long.
+// Fails with kInvalidArgument if |times| are for another number of stages or boundaries, or too
+// long.
 Status check_times(const Schedule& schedule, const PipelineTimes& times);
 
 // Simulates a sound schedule (check.h) of any level. Fails as check_times(), and with

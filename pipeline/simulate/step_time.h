@@ -1,4 +1,4 @@
-// How long the steps of a schedule take.
+// The time that each step of a schedule takes.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// What the steps and the boundaries of a pipeline take: the input of the simulators.
+// The times of a pipeline's steps and boundaries, which are the input of the simulators.
 #pragma once
 
 #include <cstdint>
@@ -25,12 +25,12 @@ struct PipelineTimes {
   // boundary between stages of one rank takes none in any case.
   std::vector<BoundaryTime> forward;
   std::vector<BoundaryTime> backward;
-  // How much of the shorter one of two overlapping steps is hidden, in millionths.
+  // The part of the shorter one of two overlapping steps that is hidden, in millionths.
   uint32_t overlap_ppm = 0;
 };
 
-// How long each action of a schedule takes, by rank and action, where steps of a kind differ. The
-// first action of a pair has the time of both.
+// The time that each action of a schedule takes, by rank and action, where steps of a kind differ.
+// The first action of a pair has the time of both.
 using StepLengths = std::vector<std::vector<uint64_t>>;
 
 // Fails with kInvalidArgument if |lengths| are of another number of ranks or actions than those of

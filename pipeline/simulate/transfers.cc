@@ -24,7 +24,7 @@ HopTimes times_of(const Route& route, size_t hop, uint64_t late_ns) {
   HopTimes times{.length_ns = own.busy_ns};
   if (late_ns > 0) times.length_ns = std::max(own.busy_ns, late_ns + part_of(route, hop, hop));
   if (hop + 1 == route.hops.size()) return times;
-  // A faster hop starts so late that it need not wait for a part: meanwhile it serves others.
+  // A faster hop starts so late that it need not wait for a part. Until then it serves others.
   const RouteHop& next = route.hops[hop + 1];
   const uint64_t part_ns = part_of(route, hop, hop + 1);
   const uint64_t last_part_ns = times.length_ns + part_of(route, hop + 1, hop + 1);

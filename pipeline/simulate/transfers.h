@@ -62,7 +62,7 @@ class EventQueue {
 // Returns how long a transfer takes if nothing else uses its way.
 uint64_t alone_ns(const Route& route);
 
-// What a transfer belongs to; the user of Transfers gives it a meaning.
+// The name of a transfer. The user of Transfers gives it a meaning.
 struct TransferName {
   uint32_t pipeline;
   uint32_t purpose;

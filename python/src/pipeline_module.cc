@@ -171,7 +171,7 @@ class Pipeline {
     fail(status, hetcomm_pipeline_last_error());
   }
 
-  // Whether a run has failed, after which no other one begins.
+  // True after a run has failed. No other one begins then.
   bool has_ended() const { return has_ended_; }
 
   void set_schedule(const std::string& plan, std::optional<double> timeout) {

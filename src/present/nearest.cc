@@ -7,7 +7,7 @@ namespace {
 
 bool joins(char c) { return c == '-' || c == '_' || c == ' '; }
 
-// Whether the words differ by hyphens, underscores and spaces only.
+// Returns whether the words differ by hyphens, underscores and spaces only.
 bool same_but_for_joints(std::string_view a, std::string_view b) {
   const auto skip = [](std::string_view& text) {
     while (!text.empty() && joins(text.front())) text.remove_prefix(1);

@@ -164,7 +164,7 @@ class Execution final : public CompositeOperation,
 
  private:
   enum class State : uint8_t { kFresh, kLoading, kMoving, kStoring, kEnding, kOver };
-  // How the bytes of a message are read or placed.
+  // The way in which the bytes of a message are read or placed.
   enum class Way : uint8_t { kAsTheyLie, kPacked, kStaged };
   struct MessageState {
     Operation* operation = nullptr;  // null unless in flight

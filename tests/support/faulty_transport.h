@@ -204,7 +204,7 @@ struct FaultState {
   uint32_t connects = 0;
   uint32_t lost_in_row = 0;
 
-  // Whether the network drops a message or put of |bytes|.
+  // Returns whether the network drops a message or put of |bytes|.
   bool loses(uint64_t bytes) {
     if (!plan.carried_bytes || bytes <= *plan.carried_bytes) return false;
     if (plan.hole != nullptr && !*plan.hole) return false;
@@ -458,7 +458,8 @@ class FaultyEndpoint final : public Endpoint,
     return done;
   }
 
-  // Whether the rail has broken. Calls fail from that moment on, although core is notified later.
+  // Returns whether the rail has broken. Calls fail from that moment on, although core is notified
+  // later.
   bool broken() const { return inner_ == nullptr || doomed_ || inner_failed_ || reported_; }
   bool nothing_held() const { return puts_.empty() && messages_.empty() && completions_.empty(); }
   Code refuse() {

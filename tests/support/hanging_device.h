@@ -28,7 +28,7 @@ namespace hetcomm::test {
 
 class HangingDevice {
  public:
-  // Whether copies hang before they begin, or complete while only their events hang.
+  // Copies hang before they begin, or complete while only their events hang.
   enum class Way : uint8_t { kCopies, kEvents };
 
   // Creates a device. If |unified|, it copies from any host memory equally fast.
@@ -52,7 +52,7 @@ class HangingDevice {
     hangs_ = false;
     run_all();
   }
-  // Whether a copy hangs.
+  // Returns whether a copy hangs.
   bool hangs() const { return hangs_; }
   bool is_destroyed() const { return is_destroyed_; }
   // Reads or writes device memory at |address| immediately, even while copies hang.
@@ -69,7 +69,7 @@ class HangingDevice {
     const std::lock_guard lock(mutex_);
     return memory_.size();
   }
-  // Whether hanging copies will write any of the |bytes| bytes starting at |host|.
+  // Returns whether hanging copies will write any of the |bytes| bytes starting at |host|.
   bool will_write(const std::byte* host, uint64_t bytes) {
     const std::lock_guard lock(mutex_);
     for (const auto& stream : streams_) {

@@ -76,7 +76,7 @@ class Simulation {
   bool declared_dead(int rank) const;
   int aborts_seen(int rank) const;
   uint64_t letters_seen(int rank) const;
-  // Whether |rank| has the profile of |other|.
+  // Returns whether |rank| has the profile of |other|.
   bool has_profile(int rank, int other) const;
   size_t connections(int rank) const;
   // Returns the number of ranks that a tick of |rank| examines.

@@ -120,7 +120,7 @@ class GuardedMemory {
     return find_neither(flat, a, b);
   }
 
-  // Whether all guard bytes are unchanged.
+  // Returns whether all guard bytes are unchanged.
   bool guards_intact() const {
     const std::byte* next = storage_.data();
     for (const iovec& extent : extents_) {

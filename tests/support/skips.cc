@@ -37,8 +37,8 @@ class Skips final : public testing::EmptyTestEventListener {
   std::map<std::string, int> reasons_;
 };
 
-// Whether |name| matches one of the colon-separated |patterns|. GoogleTest's patterns support * and
-// ?.
+// Returns whether |name| matches one of the colon-separated |patterns|. GoogleTest's patterns
+// support * and ?.
 bool matches_any(std::string_view patterns, const std::string& name) {
   while (!patterns.empty()) {
     const size_t end = std::min(patterns.find(':'), patterns.size());
@@ -49,7 +49,7 @@ bool matches_any(std::string_view patterns, const std::string& name) {
   return false;
 }
 
-// Whether the suite or the test of the full |name| begins with "Timed".
+// Returns whether the suite or the test of the full |name| begins with "Timed".
 bool is_timed(std::string_view name) {
   for (size_t at = name.find("Timed"); at != std::string_view::npos;
        at = name.find("Timed", at + 1)) {

@@ -11,10 +11,11 @@ import re
 import sys
 from pathlib import Path
 
-FOLDERS = ("include", "src", "transports", "devices", "topology", "reshard", "bench", "tools", "python", "examples", "tests")
+FOLDERS = ("include", "src", "transports", "devices", "topology", "reshard", "pipeline", "bench", "tools", "python", "examples",
+           "tests")
 SUFFIXES = (".h", ".cc", ".c")
 COLUMNS = 100
-BEGINNINGS = re.compile(r"(?:^\s*//|^\s*/\*|\S\s+//|\S\s+/\*)\s(What|Of|Whoever|So many)\b")
+BEGINNINGS = re.compile(r"(?:^\s*//|^\s*/\*|\S\s+//|\S\s+/\*)\s(What|How|Whether|Why|Of|Whoever|So many)\b")
 RAW = re.compile(r'R"(\w*)\(.*?\)\1"', re.DOTALL)
 
 

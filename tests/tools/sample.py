@@ -16,7 +16,7 @@ import tokenize
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PRODUCT = ("include", "src", "transports", "devices", "topology", "reshard", "bench", "tools", "python", "examples")
+PRODUCT = ("include", "src", "transports", "devices", "topology", "reshard", "pipeline", "bench", "tools", "python", "examples")
 LITERAL_OR_COMMENT = re.compile(
     r'R"(\w*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])+\'|(?P<comment>//[^\n]*|/\*.*?\*/)', re.DOTALL)
 NO_SENTENCE = re.compile(r"NOLINT|SPDX|clang-format|^//\s*(?:namespace|---)|^#!|^#\s*(?:noqa|pylint)|^/\*\s*\w+_H_?\s*\*/$|extern \"C\"")

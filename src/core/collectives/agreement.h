@@ -1,4 +1,4 @@
-// How the ranks of a team find out, once, whether they share an arena. The first rank creates an
+// The ranks of a team agree, once, on whether they share an arena. The first rank creates an
 // arena and sends its location to the others. They try to map it, and answer whether they could.
 // The first rank decides: if all could map it, all keep it. Otherwise none does. Ranks that do not
 // claim to run on the same host do not try.

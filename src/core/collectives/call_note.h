@@ -16,7 +16,7 @@ namespace hetcomm::collectives {
 struct CallNote {
   uint64_t team = 0;
   uint64_t sequence = 0;
-  // How many times the rank has refused the call; 0: it has made the call.
+  // The number of times that the rank has refused the call; 0: it has made the call.
   uint32_t refusals = 0;
   uint64_t history = 0;  // Task::history()
   Call call;

@@ -1,4 +1,4 @@
-// How the data of one operation is cut into chunks, and where its parts are in the slots.
+// Cuts the data of one operation into chunks, and places its parts in the slots.
 //
 // A slot has a region for each block that its rank sends. Where no rank knows the lengths of all
 // blocks, chunks have the maximum length, and the length of each block precedes its region in the

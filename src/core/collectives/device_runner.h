@@ -51,7 +51,7 @@ class DeviceRunner {
   bool misses(uint32_t rank) const HETCOMM_UNDER_BATON;
 
  private:
-  // How many chunks this rank may publish before it has finished the first of them.
+  // The number of chunks that this rank may publish before it has finished the first of them.
   static constexpr uint64_t kWindow = SharedArena::kLongSlots / 2;
 
   uint64_t end_of(uint64_t chunk) const HETCOMM_UNDER_BATON;

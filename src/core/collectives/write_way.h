@@ -1,4 +1,4 @@
-// How a rank writes data that others will read: through its cache, or past it to memory.
+// Decides whether a rank writes data for others through its cache, or past it to memory.
 //
 // Where the cores share a cache, writing through the cache is faster: the readers find the lines
 // nearby. Elsewhere a line owned by another core's cache takes several times as long to fetch as

@@ -14,7 +14,7 @@
 namespace hetcomm {
 namespace {
 
-// How often unregister_memory() checks whether peers have released mapped memory.
+// The interval at which unregister_memory() checks whether peers have released mapped memory.
 constexpr uint64_t kLetGoIntervalNs = 200'000;
 
 }  // namespace

@@ -68,7 +68,7 @@ class Registration final : public RegistrationBase {
   uint64_t id HETCOMM_GUARDED_BY_BATON = 0;
   // The keys of the transports that reach the memory.
   TransportKeys keys HETCOMM_GUARDED_BY_BATON;
-  // Whether a transport that should reach the memory failed to do so in the last attempt.
+  // True if a transport that should reach the memory failed to do so in the last attempt.
   bool is_incomplete HETCOMM_GUARDED_BY_BATON = false;
 
   void notify(NotificationSource& source,

@@ -7,7 +7,7 @@
 namespace hetcomm {
 namespace {
 
-// How long data waits for the first connection between the network interfaces near it.
+// The time for which data waits for the first connection between the network interfaces near it.
 constexpr uint64_t kPatienceNs = 1'000'000'000;
 
 }  // namespace

@@ -27,12 +27,12 @@ constexpr uint64_t kSoonUs = 100;
 constexpr uint64_t kNapBesideSleeperNs = 2'000'000;
 constexpr uint64_t kDeepNapNs = 100'000'000;
 constexpr uint32_t kNapsBeforeDeep = 16;
-// How long the thread continues to poll after a pass has found work.
+// The time for which the thread continues to poll after a pass has found work.
 constexpr uint64_t kSpinUs = 5;
-// How long the thread polls, instead of kSpinUs, while a peer is about to send requested data. A
+// The time for which it polls, instead of kSpinUs, while a peer is about to send requested data. A
 // sleep would cost more, because a wake-up takes long among threads that compute.
 constexpr uint64_t kExpectUs = 40;
-// How many pauses the thread waits for the baton before it sleeps.
+// The number of pauses for which the thread waits for the baton before it sleeps.
 constexpr int kLockPauses = 32;
 
 // Measures whether the thread is useful to callers while it drives the engine. |waits| counts the

@@ -1,4 +1,4 @@
-// How long a waiting thread polls before it sleeps, and how it lets other threads run.
+// Decides how long a waiting thread polls before it sleeps, and how it lets other threads run.
 #pragma once
 
 #include <sched.h>

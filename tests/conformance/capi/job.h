@@ -145,7 +145,7 @@ void ring(hetcomm_communicator_t* communicator, uint64_t value);
 
 // Memory of this process.
 uint64_t resident_bytes();
-// Whether a sanitizer is in this program.
+// True if a sanitizer is in this program.
 #if defined(HETCOMM_ASAN) || defined(HETCOMM_TSAN)
 inline constexpr bool kSanitized = true;
 #else

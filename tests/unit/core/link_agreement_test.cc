@@ -1,4 +1,4 @@
-// How ranks agree on one link model:
+// Ranks agree on one link model:
 //   - an error names a rank whose host is missing from the model or whose cluster contradicts it;
 //   - HETCOMM_LINK_MODEL accepts both file formats, and errors name the faulty file and position;
 //   - the host's label comes from its variable, else from the system.

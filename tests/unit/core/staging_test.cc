@@ -1,4 +1,4 @@
-// How transfers are staged through the host, tested without a transfer.
+// Staging through the host, tested without a transfer.
 //
 //   * chunks grow with the message and with the copy rate, within limits; explicit settings are
 //     used unchanged

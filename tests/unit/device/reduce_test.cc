@@ -65,7 +65,8 @@ std::vector<Case> all_cases() {
   return cases;
 }
 
-// Whether every device of this |kind| must support the case: integers, and sums of hardware floats.
+// Returns whether every device of this |kind| must support the case: integers, and sums of hardware
+// floats.
 bool is_needed(const std::string& kind, const Case& which) {
   bool is_integer = which.type >= HETCOMM_INT8 && which.type <= HETCOMM_UINT64;
   if (kind.starts_with("torch")) {
@@ -120,7 +121,7 @@ bool both_nan(const std::byte* one, const std::byte* other) {
   return std::isnan(a) && std::isnan(b);
 }
 
-// Whether two elements have the same bits, or both are NaN.
+// Returns whether two elements have the same bits, or both are NaN.
 bool are_alike(int32_t type, const std::byte* one, const std::byte* other) {
   if (std::memcmp(one, other, bytes_of(type)) == 0) return true;
   switch (type) {

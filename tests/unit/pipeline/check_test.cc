@@ -224,7 +224,7 @@ class EveryOrder {
     return list;
   }
 
-  // Whether the item of |micro_batch| from |sender| to |receiver| has arrived.
+  // Returns whether the item of |micro_batch| from |sender| to |receiver| has arrived.
   bool has_arrived(ActionKind kind, uint32_t sender, uint32_t receiver, uint32_t micro_batch,
                    const std::vector<size_t>& at) const {
     if (schedule_.rank_of[sender] == schedule_.rank_of[receiver]) {

@@ -1,4 +1,4 @@
-// Why each direction of each boundary has a channel of its own, with tags. Two ranks have one
+// Each direction of each boundary needs a channel of its own, with tags. Two ranks have one
 // ordered channel here: sends go out in the order of their calls, and a receive blocks what stands
 // behind it, and gets what comes first.
 //   * with receives posted a step ahead all schedules come to a stop

@@ -171,7 +171,7 @@ bool same(T a, T b) {
   }
 }
 
-// Whether the two elements have the same bits, or both are NaN of float32 or wider.
+// Returns whether the two elements have the same bits, or both are NaN of float32 or wider.
 template <class T>
 bool same_bits(const std::byte* a, const std::byte* b) {
   using E = Element<T>;

@@ -134,7 +134,7 @@ class ShmNode {
         },
         &lines_);
   }
-  // Whether any warning contains all |parts|.
+  // Returns whether any warning contains all |parts|.
   bool has_warned(const std::vector<std::string>& parts) const {
     return std::any_of(lines_.begin(), lines_.end(), [&](const std::string& line) {
       return std::all_of(parts.begin(), parts.end(), [&](const std::string& part) {

@@ -21,7 +21,7 @@
 
 namespace hetcomm {
 
-// How a connection shares the load with others of its kind of transport.
+// The rule by which a connection shares the load with others of its kind of transport.
 enum class PairingRole : uint8_t {
   kUnused,      // others of its kind carry all the load
   kPaired,      // it has its share of the load

@@ -30,7 +30,8 @@ struct Channel {
   ReshardBoard plans HETCOMM_GUARDED_BY_BATON;
   Status aborted HETCOMM_GUARDED_BY_BATON;  // why the communicator was aborted; kOk if it was not
   std::atomic<bool> was_aborted{false};     // [any-thread]
-  // Why collective operations have failed; kOk if they have not. Everything else continues.
+  // The reason why collective operations have failed; kOk if they have not. Everything else
+  // continues.
   Status collectives_failed HETCOMM_GUARDED_BY_BATON;
 };
 

@@ -39,7 +39,7 @@ class LinkShare {
   // The most that a queue can be ahead or behind when queues are held again, as time at the link's
   // rate.
   static constexpr uint64_t kMaxOwedNs = 500'000'000;
-  // How long a queue is passed over. Each time is four times as long as the previous one.
+  // The time for which a queue is passed over. Each one is four times as long as the previous one.
   static constexpr uint64_t kFirstPassNs = 500'000'000;
   static constexpr uint64_t kLongestPassNs = 16'000'000'000;
   // A queue for which others have been held this long without too much cost is next passed over for

@@ -72,7 +72,7 @@ const std::vector<uint64_t>& own_lengths() {
   return lengths;
 }
 
-// How a call ended on each rank.
+// The end of a call on each rank.
 struct Ends {
   std::vector<Ran> ran = std::vector<Ran>(3);
   bool has_failed = false;  // an allocation of the poor rank
