@@ -16,7 +16,7 @@
 namespace hetcomm::pipeline {
 namespace {
 
-// Without a number of items in flight any number may be.
+// Without |in_flight|, any number of items may be in flight.
 CheckOptions check_options(const ArrangeProblem& problem) {
   CheckOptions options{
       .in_flight = problem.in_flight, .memory = problem.memory, .limits = problem.limits};

@@ -26,7 +26,7 @@ class Improver {
   }
 
  private:
-  // A step moves by so many positions at most.
+  // The most positions by which a step moves.
   static constexpr uint32_t kReach = 8;
 
   void try_one() {

@@ -11,7 +11,7 @@
 
 namespace hetcomm::pipeline {
 
-// When a rank takes W. It always does when it has nothing else to do.
+// The rule for when a rank takes W. It always takes W if it has nothing else to do.
 enum class WeightRule : uint8_t {
   kFillsGaps,    // when nothing else could run before W would have ended
   kFillsHalves,  // when nothing else could run before half of W's time

@@ -18,7 +18,7 @@ enum class JointCall : uint32_t { kCreate, kSetSchedule, kSetGradients, kTotal }
 struct Agreement {
   Status status;
   // All ranks come to the same end. Otherwise the communicator's collective operations have failed,
-  // and another rank may take the agreement for made.
+  // and another rank may believe that all have agreed.
   bool all_know = false;
 };
 

@@ -15,7 +15,7 @@
 
 namespace hetcomm::pipeline {
 
-// Without memory for a text the status alone is told.
+// Makes a status with |text|. Without memory for the text it has the code alone.
 inline Status failure_of(hetcomm_status_t status, const char* text) noexcept {
   const auto code = static_cast<Code>(status);
   return *text == '\0' ? Status(code) : status_or_code(code, [&] { return std::string(text); });
@@ -50,7 +50,7 @@ inline Result<bool> test_and_clear(hetcomm_request_t*& request) {
   HETCOMM_RETURN_IF_ERROR(of_operation(completion));
   return true;
 }
-// Passes the time until another attempt to get memory: nothing tells when there is some.
+// Waits a little before another attempt to get memory, since nothing tells when there is some.
 inline void wait_for_memory() { std::this_thread::sleep_for(std::chrono::milliseconds(1)); }
 
 // Waits until the operation has ended, and so uses its memory no more. |request| is nullptr

@@ -61,7 +61,7 @@ class Channel {
   uint32_t maker() const { return ends_.maker; }
   uint32_t taker() const { return ends_.taker; }
   uint64_t buffer_bytes() const { return buffer_bytes_; }
-  // The tensors of |micro_batch|, which has a buffer.
+  // Returns the tensors of |micro_batch|, which has a buffer.
   const std::vector<hetcomm_pipeline_tensor_t>& tensors(uint32_t micro_batch) const {
     return buffers_[buffer_of_[micro_batch]].shares[length_of(micro_batch)].tensors;
   }

@@ -216,7 +216,7 @@ Status Executor::total(double* values, size_t count, hetcomm_pipeline_totals_t* 
                     rank_, count, type, rank, all[rank].size() - 3,
                     std::bit_cast<double>(all[rank].front()))};
   }
-  // In the order of ranks, so that all get the same.
+  // Adds in the order of ranks, so that all ranks get the same result.
   GradientNorm norm(type);
   std::fill_n(values, count, 0.0);
   for (const std::vector<uint64_t>& each : all) {
@@ -565,7 +565,8 @@ void Executor::gather(const std::vector<uint32_t>& channels, uint32_t micro_batc
   }
 }
 
-// Gives back what nobody reads any more, and sums the gradients that |step| was the last to change.
+// Releases the items that |step| was the last to read. If it was the last to change the gradients
+// of its stage, starts their sums.
 Status Executor::finish(const ProgramStep& step) {
   const uint32_t micro_batch = step.action.micro_batch;
   const ProgramStage& stage = program_->chunks[step.chunk];
@@ -679,7 +680,7 @@ Status Executor::fail(const Status& failure) {
   terms_.drain();
   drain(meeting_);
   if (sums_) sums_->drain();
-  // With these a caller would take it that no run has begun.
+  // A caller would conclude from these two codes that no run has begun.
   ended_ = !says_none_began ? told : status_or_code(Code::kInternal, [&] {
     return fmt::format("{} ({})", told.text(), code_name(told.code()));
   });

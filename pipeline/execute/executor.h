@@ -31,7 +31,7 @@ namespace hetcomm::pipeline {
 class Executor {
  public:
   // Collective over |communicator|; fails on all ranks if it fails on one. |known| is the status of
-  // what the caller has checked before: the call tells the other ranks if it is a failure.
+  // the caller's own checks. If it is a failure, the call tells the other ranks.
   static Result<std::unique_ptr<Executor>> create(hetcomm_communicator_t* communicator,
                                                   std::string_view plan, Trainer trainer,
                                                   uint64_t timeout_ns, const Status& known);
@@ -70,7 +70,7 @@ class Executor {
     hetcomm_pipeline_interrupt_t interrupt = nullptr;
     void* interrupt_user_data = nullptr;
   };
-  // The next callback gets this: the tensors of its channels, one behind the other.
+  // The arguments of the next callback: the tensors of its channels, one after the other.
   struct Call {
     hetcomm_pipeline_action_t action;
     std::vector<hetcomm_pipeline_tensor_t> inputs;

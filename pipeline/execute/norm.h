@@ -16,7 +16,7 @@ class GradientNorm {
   // Adds what another rank has.
   void add(double part, bool has_nonfinite);
 
-  // The sum of powers, or the greatest absolute value.
+  // Returns the sum of powers, or the greatest absolute value.
   double part() const { return part_; }
   // Returns whether an element was infinite or no number.
   bool has_nonfinite() const { return has_nonfinite_; }

@@ -75,7 +75,7 @@ class ProgramMaker {
 
   // Numbers the items of all channels, in the order in which their makers' steps come.
   void number_items() {
-    // By the stage that makes them, activations and gradients.
+    // Channels of activations, then of gradients, by the stage that makes the items.
     std::vector<std::vector<uint32_t>> made[2];
     for (auto& each : made) each.resize(view_.schedule.stages());
     std::set<uint32_t> groups;

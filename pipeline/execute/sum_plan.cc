@@ -17,7 +17,7 @@ namespace {
 
 constexpr size_t kMaxPieces = size_t{1} << 20;
 
-// Who holds a piece of a tensor.
+// One rank's copy of a piece: it belongs to a term of a holder.
 struct Holding {
   uint32_t holder = 0;
   uint32_t term = 0;

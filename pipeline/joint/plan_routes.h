@@ -14,7 +14,7 @@
 
 namespace hetcomm::pipeline {
 
-// The size of an item of the model: of the whole, also where the ranks of a stage share it.
+// The size of a whole item of the model. The ranks of a stage may share it.
 struct ItemBytes {
   uint64_t gradient = 0;
   uint64_t weight = 0;
@@ -23,7 +23,7 @@ struct ItemBytes {
 inline constexpr uint64_t kMaxItemBytes = uint64_t{1} << 56;
 
 struct PlanRoutes {
-  // As in EventPipeline (events.h), by pipeline.
+  // The routes of one pipeline, as in EventPipeline (events.h).
   struct OfPipeline {
     std::vector<Route> forward;
     std::vector<Route> backward;

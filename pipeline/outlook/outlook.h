@@ -38,8 +38,8 @@ struct Outlook {
   };
   std::vector<Resource> resources;
   std::vector<Reduction> reductions;
-  // Where a pipeline begins, if there are several: ranks and stages are numbered on through them.
-  // The schedule has as many micro-batches as the pipeline with most.
+  // The beginning of a pipeline among several, whose ranks and stages are numbered on. The schedule
+  // has as many micro-batches as the pipeline with the most.
   struct Part {
     uint32_t first_rank = 0;
     uint32_t first_stage = 0;

@@ -28,7 +28,7 @@ struct ScheduleQuestion {
   std::vector<RankTrace> traces;      // of a run of the schedule; run_view.h looks at it
   // Better schedules may split backward steps although the schedule does not.
   bool may_split = false;
-  // Better schedules keep so many activations of each stage at most; 0: any number.
+  // The most activations of each stage that better schedules may keep; 0: any number.
   std::vector<uint64_t> stage_limits;
 };
 

@@ -1,5 +1,5 @@
-// The ways of the transfers in a question, for what one time per boundary cannot say: links and
-// NICs that transfers share, staging through host memory, and gathers and reductions over the same
+// The ways of the transfers in a question. They say more than one time per boundary: which links
+// and NICs transfers share, staging through host memory, and gathers and reductions over the same
 // links.
 #pragma once
 

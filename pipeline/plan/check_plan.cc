@@ -259,7 +259,7 @@ class PlanCheck {
   }
 
   // Returns how many items in flight cost no time at the boundary behind |stage|, as far as the
-  // plan tells times: one more than |needed|, so that a credit may travel while the next item does,
+  // plan has times: one more than |needed|, so that a credit may travel while the next item does,
   // and those that a slow link has on the way. |step_ns|: the longest of any stage; 0 if none is
   // told.
   static uint32_t enough_in_flight(uint32_t needed, const PlanPipeline& pipeline, uint32_t stage,

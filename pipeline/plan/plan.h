@@ -1,5 +1,5 @@
-// A pipeline plan: how a model is trained by pipelines of stages. It says what is decided, and no
-// steps: layouts, reshard plans and schedules follow from it by pure functions.
+// A pipeline plan says how pipelines of stages train a model. It has decisions, and no steps:
+// layouts, reshard plans and schedules follow from it by pure functions.
 //
 // Plain data. check_plan.h says what makes a plan sound.
 #pragma once

@@ -13,9 +13,9 @@
 namespace hetcomm::pipeline {
 
 struct CheckOptions {
-  // By the stage before the boundary; empty: 1 for all. In each direction so many items may have
-  // left the sender and not been taken by a step of the receiver. The sender keeps as many more
-  // that have not left.
+  // The most items in flight in each direction of a boundary: they have left the sender, and no
+  // step of the receiver has taken them. The sender keeps as many more that have not left. By the
+  // stage before the boundary; empty: 1 for all.
   std::vector<uint32_t> in_flight;
   std::vector<StepMemory> memory;  // by stage; empty: the defaults for all
   std::vector<int64_t> limits;     // by rank; empty: none

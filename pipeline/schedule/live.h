@@ -8,11 +8,11 @@
 
 namespace hetcomm::pipeline {
 
-// The most at any time.
+// The most activations that live at any time, by rank and by stage.
 struct LivePeaks {
   std::vector<uint64_t> ranks;
   std::vector<uint64_t> stages;
-  std::vector<size_t> steps;  // by stage: the action of its rank with which it has come to its peak
+  std::vector<size_t> steps;  // by stage: the index of its rank's action at which it peaks
 };
 
 // An activation lives until the gradient of the weights is there. Without backward steps it ends

@@ -17,7 +17,7 @@ Schedule add_reductions(Schedule schedule);
 // the beginning. With 0 it stands right before its own step.
 Schedule add_transfers(const Schedule& schedule, uint32_t ahead);
 
-// Where a send is waited for.
+// The place of the wait for a send.
 enum class SendWaits : uint8_t {
   kAtOnce,       // right after it, as PyTorch 2.15 wants it in its CSV form
   kBeforeReuse,  // before the step that needs the buffer again, or at the end

@@ -8,9 +8,9 @@
 
 namespace hetcomm::pipeline {
 
-// The steps of a stage for one micro-batch add so much to its memory, in activations or bytes. An
-// activation lives from the beginning of F to the end of W. No number is above kMaxStepMemory, or
-// below its negative.
+// The memory that each step of a stage adds for one micro-batch, in activations or bytes. A
+// negative number frees memory. An activation lives from the beginning of F to the end of W. All
+// numbers lie between -kMaxStepMemory and kMaxStepMemory.
 struct StepMemory {
   int64_t forward = 1;
   int64_t recompute = 0;
@@ -22,7 +22,7 @@ struct StepMemory {
 
 inline constexpr int64_t kMaxStepMemory = int64_t{1} << 38;
 
-// A rank holds so much while an action runs, and when it has ended.
+// The memory that a rank holds while an action runs, and after it.
 struct HeldMemory {
   int64_t during = 0;
   int64_t after = 0;

@@ -30,7 +30,7 @@ struct ScheduleParameters {
   bool operator==(const ScheduleParameters&) const = default;
 };
 
-// The names, in the order in which they are told to people.
+// Returns the names, in the order of help texts and errors.
 const std::vector<std::string>& schedule_names();
 
 struct NamedSchedule {

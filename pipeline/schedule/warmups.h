@@ -1,6 +1,6 @@
-// Warm-up counts: how many forward steps a stage takes before its first backward step, in pipelines
-// with one stage on each rank. The more, the later a gradient may come without a wait, and the more
-// activations live.
+// Warm-up counts: the number of forward steps that a stage takes before its first backward step, in
+// pipelines with one stage on each rank. With more of them a gradient may come later without a
+// wait, and more activations live.
 #pragma once
 
 #include <cstdint>
@@ -16,13 +16,12 @@ std::vector<uint32_t> plain_warmups(uint32_t stages);
 // time.
 std::vector<uint32_t> eager_warmups(uint32_t stages);
 // The counts of Virtual-1F1B (HetAuto, section 4): a slow boundary counts as one more stage.
-// |is_slow| tells it of the boundary behind each stage but the last. They hide transfers of up to
-// half a stage's time over the slow boundaries.
+// |is_slow| has an entry for the boundary behind each stage but the last. They hide transfers of up
+// to half a stage's time over the slow boundaries.
 std::vector<uint32_t> virtual_warmups(const std::vector<bool>& is_slow);
 
-// Returns how many items are on the way over |boundary| at a time if a step starts every
-// |step_ns|. The room of an item is on the way until the news that the item was taken has come
-// back.
+// Returns how many items are on the way over |boundary| at a time if a step starts every |step_ns|.
+// An item counts until the sender has heard that it was taken.
 uint32_t items_on_the_way(const BoundaryTime& boundary, uint64_t step_ns);
 
 struct HidingWarmups {

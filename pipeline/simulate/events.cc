@@ -147,7 +147,8 @@ class EventSimulation final : private TransferClient {
     uint64_t busy_ns = 0;
     uint64_t end_ns = 0;
     bool runs = false;
-    // Its next step lacked this when it was looked at; of a pair, the one with this number.
+    // The thing that the next step lacked when it was last examined. Of a pair, the step |lacking|
+    // lacked it.
     Bound waits_for = Bound::kRank;
     uint32_t lacking = 0;
   };

@@ -1,6 +1,6 @@
-// Simulates pipelines by discrete events: for what longest paths (longest_path.h) cannot say. That
-// is several pipelines at once, links and NICs that transfers share, staging through host memory,
-// and reductions and gathers that use the same links.
+// Simulates pipelines by discrete events. It serves what longest paths (longest_path.h) cannot
+// express: several pipelines at once, links and NICs that transfers share, staging through host
+// memory, and reductions and gathers that use the same links.
 //
 // A resource serves one transfer at a time, in the order in which they become ready. Each direction
 // of a link that works in both at once is a resource of its own.
@@ -26,13 +26,13 @@ struct EventPipeline {
   std::vector<Route> backward;
   std::vector<Route> gathers;       // by stage, or none: what UNSHARD starts; steps wait for it
   std::vector<uint32_t> in_flight;  // as SimulateOptions::in_flight (longest_path.h)
-  // By the stage before the boundary, or none: nothing comes back over it, and backward steps do
-  // not wait for those of the next stage. For schedules of level 1.
+  // True for boundaries over which nothing comes back. Backward steps do not wait for those of the
+  // next stage there. By the stage before the boundary; empty: none. For schedules of level 1.
   std::vector<bool> one_way;
 };
 
-// A reduction of gradients, of those items that all its stages hold. It starts when all of them
-// have come to REDUCE_GRAD. No step waits for it.
+// A reduction of the gradients of items that all its members hold. It starts when all members have
+// come to REDUCE_GRAD. No step waits for it.
 struct ReductionGroup {
   struct Member {
     uint32_t pipeline = 0;

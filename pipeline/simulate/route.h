@@ -17,9 +17,9 @@ struct RouteHop {
 // A route without hops takes no time.
 struct Route {
   std::vector<RouteHop> hops;
-  // The data goes in so many parts of the same size. A hop starts when the first part has come, or,
-  // if it is faster than the one before it, as late as costs no time. It ends no earlier than one
-  // part's time after the last part has come.
+  // The number of parts, of the same size, in which the data goes. A hop starts when the first part
+  // has come, or, if it is faster than the one before it, as late as costs no time. It ends no
+  // earlier than one part's time after the last part has come.
   uint32_t slices = 1;
 };
 
