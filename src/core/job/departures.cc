@@ -102,8 +102,8 @@ void Departures::take_back(Departure& departure) {
   departure.close();
 }
 
-// The departure still waits for its streams. If it has no other operation in the order of
-// |operation|, it leaves that order.
+// The departure stays, even if this was its last operation. If it has no other operation in the
+// order of |operation|, it leaves that order.
 void Departures::leave(Operation& operation) {
   const DepartureSeat& seat = departure_seat(operation);
   Departure& departure = *seat.departure;
@@ -166,8 +166,7 @@ int Departures::progress() {
   return moved;
 }
 
-// Counts the marks of |line| that its stream has reached, and lets departures depart that are now
-// ready.
+// Counts the marks of |line| that its stream has reached. Departures that are now ready depart.
 int Departures::advance(Line& line) {
   const Device& device = line.stream->device();
   int moved = 0;
@@ -220,8 +219,8 @@ void Departures::on_abandoned(size_t index) {
   std::erase_if(lines_, [](const Line& line) { return line.waiting.empty(); });
 }
 
-// Checks one order that has changed. Its first departure departs if its streams have reached it and
-// it is the first in all its orders.
+// Checks one order that has changed. The first departure of the order departs if all its marks were
+// reached and it is first in each of its orders.
 int Departures::depart_in_order() {
   const auto own = orders_.find(changed_);
   Order& order = own->second;

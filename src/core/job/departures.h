@@ -1,5 +1,5 @@
 // A departure is a group of operations that wait for users' streams and then start together.
-// Departures manages those of a job. Callers hold the baton.
+// Departures manages all departures of a job. Callers hold the baton.
 //
 // A departure has a mark in each stream that it waits for: the point that the stream must reach.
 //
@@ -35,7 +35,8 @@
 
 namespace hetcomm {
 
-// Operations that start together, once the streams that they name have reached them.
+// A Departure holds operations that start together, once every stream that it waits for has reached
+// its mark.
 class Departure {
  public:
   // Makes a departure that waits for |streams|, which are all different. Records a mark in each of
@@ -48,8 +49,8 @@ class Departure {
 
   // Makes room for |count| operations. May throw std::bad_alloc.
   void reserve(size_t count) { operations_.reserve(count); }
-  // Adds |operation|, which has begun. reserve() has made room for it. If it names a stream, the
-  // stream is one of the departure's.
+  // Adds |operation|, which has begun. Requires that reserve() has made room for it. If |operation|
+  // names a stream, this departure waits for that stream.
   void join(Operation& operation) HETCOMM_UNDER_BATON;
   // Records that no more operations will join. Resumes the streams that no operation names.
   void close() HETCOMM_UNDER_BATON;
@@ -70,8 +71,8 @@ class Departure {
   std::list<std::unique_ptr<Departure>>::iterator self_{};  // position in Departures::all_
 };
 
-// The departure of an operation, and the operation's index in it. Until the operation starts, it
-// owns a departure that book_departure() has given to it.
+// Names the departure of an operation, and the operation's index in that departure. An operation
+// owns the departure that book_departure() gives to it, until the operation starts.
 struct DepartureSeat {
   static constexpr auto kRoom = &Operation::Bodies::departure;
   Departure* departure = nullptr;
@@ -99,8 +100,8 @@ class Departures {
   Departures& operator=(const Departures&) = delete;
 
   // Takes ownership of |departure|. Its operations join before the next pass. |orders| are the
-  // orders of its composite operations, each once. May throw std::bad_alloc, after it has resumed
-  // the departure's streams.
+  // orders of its composite operations, each once. If this throws std::bad_alloc, the departure's
+  // streams have been resumed.
   Departure& add(std::unique_ptr<Departure> departure,
                  std::vector<const void*> orders) HETCOMM_UNDER_BATON;
   // Returns whether a composite operation of |order| that starts now must depart after others.
@@ -136,7 +137,7 @@ class Departures {
   // Returns whether a pass has work to do even if no stream has reached another mark.
   bool ready() const HETCOMM_UNDER_BATON { return changed_ != nullptr || released_ != nullptr; }
   int progress() HETCOMM_UNDER_BATON;
-  // The next two functions promise what Driven's functions of the same names promise.
+  // The next two functions behave like the functions of Driven with the same names.
   bool prepare_sleep() HETCOMM_UNDER_BATON;
   bool may_sleep_on() const HETCOMM_UNDER_BATON;
 
@@ -151,7 +152,7 @@ class Departures {
     std::deque<Waiting> waiting{};
     bool ends_sleep = false;  // the device will wake a sleeping thread at the first mark
   };
-  // The waiting departures with operations of one order, in the order of their calls.
+  // The waiting departures that have operations of one order, sorted by call.
   struct Order {
     std::list<Departure*> departures{};
     // Set when another departure may have become first. depart_in_order() then checks this order,

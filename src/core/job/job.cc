@@ -192,7 +192,7 @@ Result<Job::Meeting> Job::meet_by_profiles(Bootstrap& bootstrap, const std::stri
 }
 
 // Makes a large job, in which every rank sends all others what they must know before they contact
-// it. It sends the rest only to ranks that ask for it.
+// that rank. A rank sends the rest only to ranks that ask for it.
 Result<Job::Meeting> Job::meet_by_cards(Bootstrap& bootstrap, const std::string& scope,
                                         const RankProfile& own, const Status& prepared,
                                         const JobOptions& options) {

@@ -1,8 +1,8 @@
-// The state that a communicator and all those split from it share: the ranks of one job and epoch,
-// this rank's transports, a pair for each peer that it has communicated with, the control plane,
-// and the match tables of all communicators.
+// A Job holds the state that a communicator shares with all communicators split from it: the ranks
+// of one job and epoch, this rank's transports, a pair for each peer that it has communicated with,
+// the control plane, and the match tables of all communicators.
 //
-// A Job creates these parts, drives them, and ends them in the right order:
+// A Job creates the following parts, drives them, and ends them in the right order:
 //
 //   PeerDirectory   what each rank says about itself
 //   JobTransports   this rank's transports
@@ -81,8 +81,8 @@ class Job final : public EngineDriven, private DeviceUser {
   // |configured_key| is the key that the caller has configured, if any.
   bool may_be_shared(const std::string& transports,
                      const std::optional<Secret>& configured_key) const;
-  // Returns this rank's offer of the job to others, which reach it by |channel|; none if too many
-  // ranks are lost.
+  // Returns this rank's offer of the job to other ranks, which reach this rank by |channel|.
+  // Returns nothing if too many ranks are lost.
   std::optional<JobOffer> offer(const Channel& channel);
 
   Engine& engine() { return environment_.engine; }
@@ -143,7 +143,7 @@ class Job final : public EngineDriven, private DeviceUser {
   struct Meeting {
     JobDigest digest;
     liveness::AddressBook addresses;  // addresses of the control planes
-    // The offers that each rank has sent, with the rank.
+    // The ranks that have sent offers, each with its offers.
     std::vector<std::pair<int, std::vector<PeerInfo::Offer>>> offers;
     std::vector<std::byte> profile;  // this rank's profile, for ranks that ask for it
   };
@@ -203,8 +203,8 @@ class Job final : public EngineDriven, private DeviceUser {
   PeerEvents events_;
   TaskList tasks_{services_.data.engine};
   MemoryExports memories_;
-  // Last members, so that endpoints and transports are destroyed before the objects that their
-  // upcalls use.
+  // These members come last, so that endpoints and transports are destroyed before the objects that
+  // their upcalls use.
   JobInterfaces interfaces_;
   JobTransports transports_;
 };

@@ -14,7 +14,7 @@
 
 namespace hetcomm {
 
-// A communicator, as its job sees it.
+// A JobMember is a communicator as its job sees it.
 class JobMember : public MessagingCommunicator {
  public:
   // Returns the number of the channel by which |job_rank|, a rank of the communicator, is reached.
@@ -26,7 +26,7 @@ class JobMember : public MessagingCommunicator {
   // Handles |job_rank|'s report of the collective operation that it has called. |note| is not
   // trusted.
   virtual void peer_calls(int job_rank, ConstByteSpan note) HETCOMM_UNDER_BATON = 0;
-  // Handles a message of a collective operation for which this rank does not wait, or not yet.
+  // Handles a message of a collective operation that this rank does not wait for, at least not yet.
   virtual void note_unexpected_message(int job_rank, uint64_t tag) HETCOMM_UNDER_BATON = 0;
   // Handles the loss of |job_rank|. Allocates no memory.
   virtual void peer_lost(int job_rank) HETCOMM_UNDER_BATON = 0;
@@ -36,8 +36,8 @@ class JobMember : public MessagingCommunicator {
   ~JobMember() = default;
 };
 
-// Work in progress that asks for a call when it needs one. A pass calls only the tasks that have
-// asked.
+// A QuietTask is work in progress that asks for a call when it needs one. A pass calls only the
+// tasks that have asked.
 class QuietTask {
  public:
   // Makes progress. Called if the task has asked for it since the last call.
@@ -59,7 +59,7 @@ class QuietTask {
   ~QuietTask() = default;
 };
 
-// Work in progress that needs a call in every pass.
+// A JobTask is work in progress that needs a call in every pass.
 class JobTask : public Driven {
  public:
   // Returns whether a pass would do any work.

@@ -105,7 +105,7 @@ void JobMembers::close_aborted(JobMember& communicator, const Status& why, uint6
   services_.engine.note_arrival();  // makes threads that probe check again
   const JobMember* const parent = communicator.split_from();
   try {
-    // One line tells of an abort, and not one for each communicator that it closes.
+    // Only the communicator where the abort begins gets a warning.
     if (parent != nullptr && was_closed_by(number, parent)) {
       services_.log.info("communicator {} was aborted with the one that it was split from", own.id);
     } else {

@@ -36,8 +36,8 @@ class JobMembers {
   StreamWaits& stream_waits() HETCOMM_UNDER_BATON { return stream_waits_; }
   void add(JobMember* communicator) HETCOMM_UNDER_BATON;
   void remove(JobMember* communicator) HETCOMM_UNDER_BATON;
-  // Marks |communicator| as about to be destroyed. Returns whether others remain, which keep the
-  // connections open.
+  // Marks |communicator| as about to be destroyed. Returns whether other communicators remain. They
+  // keep the connections open.
   bool others_stay(JobMember& communicator) HETCOMM_UNDER_BATON;
 
   // Closes |channel| and drops its queued messages. Later messages are dropped on arrival.

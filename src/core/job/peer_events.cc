@@ -99,8 +99,8 @@ void PeerEvents::on_given_up(Pair& pair, const liveness::Mail& mail) {
 
 // --- silent connections -----------------------------------------------------
 
-// Handles the silence of |rank| on the control plane. It may be that only the control connection is
-// broken: data that |rank| has sent shows that it lives.
+// Handles the silence of |rank| on the control plane. Perhaps only the control connection is
+// broken: data that |rank| has sent shows that |rank| lives.
 void PeerEvents::on_suspected(int rank) {
   Pair* found = pairs_.find(rank);
   if (found != nullptr && found->has_received_since_asked(services_.engine.refresh_now(),

@@ -20,9 +20,9 @@ class StreamGate final : public OperationEntry {
   StreamGate(const StreamGate&) = delete;
   StreamGate& operator=(const StreamGate&) = delete;
 
-  // Lets |operation|, which is pending, wait for its stream or for its turn. From now on it counts
-  // as begun in its communicator. The communicator starts it when it departs. It may also end
-  // during this call.
+  // Lets |operation|, which is pending, wait for its stream or for its turn. From now on
+  // |operation| counts as begun in its communicator, which starts it after it has departed.
+  // |operation| may also end during this call.
   void start(Operation& operation) override HETCOMM_UNDER_BATON;
 
  private:

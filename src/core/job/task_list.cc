@@ -50,8 +50,8 @@ void TaskList::take_out_of_ready(QuietTask& task) {
   (own.next != nullptr ? own.next->hook.previous : last_ready_) = own.previous;
 }
 
-// Detects long pauses between calls of this rank, in which nothing makes progress without a
-// progress thread. Tells the quiet tasks of them.
+// Without a progress thread, nothing makes progress between two calls of the program. Detects long
+// pauses between calls, and tells the quiet tasks of them.
 void TaskList::look_for_pause() {
   if (engine_.threaded()) return;
   const uint64_t now = engine_.coarse_now();

@@ -48,7 +48,8 @@ class TaskList final : public Driven {
   QuietTask* first_ready_ = nullptr;
   QuietTask* last_ready_ = nullptr;
   size_t ready_count_ = 0;
-  uint64_t seen_ns_ = 0;  // when this rank last made a call; kept while there are quiet tasks
+  // When the program last called the library. Up to date only while there are quiet tasks.
+  uint64_t seen_ns_ = 0;
 };
 
 }  // namespace hetcomm

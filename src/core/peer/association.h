@@ -1,8 +1,8 @@
-// Association: the state that the protocols of one pair share. It has the rails, the order of
-// messages, the credit, queued protocol messages, bulk data and pending operations. (SCTP uses this
-// word for two ends that have several connections.)
+// An Association holds the state that the protocols of one pair share: the rails, the order of
+// messages, the credit, queued protocol messages, bulk data and pending operations. SCTP calls two
+// ends with several connections an association, too.
 //
-// Three protocols use it: rendezvous (transfer.h), messages (message_sender.h and
+// Three protocols use an association: rendezvous (transfer.h), messages (message_sender.h and
 // message_receiver.h) and one-sided operations (remote_access.h). They call the pair, which is
 // above them, through PairBase. All callers hold the baton.
 #pragma once
@@ -113,8 +113,8 @@ class Association final : public NotificationSource {
   ReceiveCredit& receive_credit() HETCOMM_UNDER_BATON { return sequencer_.receive_credit(); }
   // Returns whether a user message may leave now. It must not overtake a protocol message.
   bool may_send() const HETCOMM_UNDER_BATON { return is_ready() && protocol_.empty(); }
-  // Sends a small protocol message, or queues it if there is no room. Never fails: if memory runs
-  // out, no message leaves any more, and the pair is lost at the end of the pass. |permit|: whose
+  // Sends a small protocol message, or queues it if there is no room. Never throws: if memory runs
+  // out, no later message leaves, and the pair is lost at the end of the pass. |permit|: whose
   // permit the message keeps until the peer has acknowledged it.
   void send_protocol(MessageKind kind, uint64_t tag, uint64_t value, const void* body = nullptr,
                      size_t size = 0, Permit permit = Permit::kNone) HETCOMM_UNDER_BATON;
@@ -173,7 +173,8 @@ class Association final : public NotificationSource {
   // Ends |operation|, which is in no list, because memory ran out while it was started.
   void end_started(Operation& operation) HETCOMM_UNDER_BATON;
   // Handles |code|, with which a connection refused the message of |operation|. Returns false if
-  // the caller must try again later. Any other refusal would repeat, so |operation| has then ended.
+  // the caller must try again later. Otherwise a new attempt would be refused, too, so this ends
+  // |operation| and returns true.
   bool refused(Operation& operation, Code code) HETCOMM_UNDER_BATON;
   // Ends |send|, which is in no list and has not left completely.
   void end_unsent(Operation& send, Code code, std::string text) HETCOMM_UNDER_BATON;

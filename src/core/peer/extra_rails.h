@@ -1,12 +1,13 @@
-// ExtraRails: the connections of a pair in addition to the one that carries its messages.
+// ExtraRails manages the connections of a pair other than the one that carries its messages.
 //
-// The lower rank makes them over transports that are better or would share the load. After a
-// failure it first lets a transport cool down. Its choice depends on the data seen so far
+// The lower rank makes these connections over transports that are better or would share the load.
+// After a failure it first lets a transport cool down. Its choice depends on the data seen so far
 // (rail_needs.h). The higher rank reports the needs of its own data (kRailsWanted). After a
 // failover, messages return to their preferred connection as soon as it can be made again. A rail
-// is closed when it is no longer useful, for example because a better one has replaced it, and
-// stays unused. The lower rank announces that (kRailUnused). Once the higher rank has nothing in
-// flight on the rail, it closes it and answers (kRailClosed). All callers hold the baton.
+// is closed when it is no longer useful and stays unused. For example, a better rail may have
+// replaced it. The lower rank announces that it no longer uses the rail (kRailUnused). Once the
+// higher rank has nothing in flight on the rail, it closes the rail and answers (kRailClosed). All
+// callers hold the baton.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// IdleCloser: closes the unused connection of a pair when descriptors run short.
+// IdleCloser closes the unused connection of a pair when descriptors run short.
 //
 //   one side                              the other
 //     kCloseIdle, sends as before    -->

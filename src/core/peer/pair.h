@@ -1,5 +1,5 @@
-// Pair: this rank and one peer. It makes connections, continues over the remaining ones when one
-// fails, and ends everything when the peer is lost.
+// A Pair connects this rank with one peer. It makes connections, continues over the remaining ones
+// when one fails, and ends everything when the peer is lost.
 //
 //   kIdle --first use--> kConnecting --connected, kOpen exchanged--> kReady
 //                             ^                                         |

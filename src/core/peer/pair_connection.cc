@@ -1,4 +1,4 @@
-// Pair: makes connections, handles their loss, and continues over the next one.
+// This part of Pair makes connections, handles their loss, and continues over the next one.
 #include <algorithm>
 #include <new>
 #include <utility>
@@ -10,7 +10,7 @@
 
 namespace hetcomm {
 
-// A connection that forwards its endpoint's reports to its pair.
+// An OwnRail is a connection that forwards its endpoint's reports to its pair.
 class Pair::OwnRail final : public Rail {
  public:
   OwnRail(Pair& pair, std::unique_ptr<Endpoint> made, const RailEnds& its_ends)
@@ -314,7 +314,8 @@ void Pair::close_unused(Rail& rail) {
 
 // --- losing it ------------------------------------------------------------------
 
-// Stops everything in flight on |rail| and drops it. |tell|: tells the peer, if it has to know.
+// Stops everything in flight on |rail| and drops it. |tell|: whether to tell the peer, if it has to
+// know.
 void Pair::rail_failed(Rail& rail, const Status& why, bool tell) {
   if (rail.dropped) return;
   if (rail.leaving) {
@@ -390,8 +391,8 @@ void Pair::go_on_without(const Status& why) {
   } else if (Rail* next = rails().best_open(); next != nullptr) {
     rail_switch_.go_over_to(*next);
   } else if (rails().empty() && !replaced_) {
-    // This is not done while another connection is being opened or replaces the failed one: a knock
-    // would end that connection.
+    // Does not reconnect while another connection is being opened or replaces the failed one: a
+    // knock would end that connection.
     reconnect(why);
   }
 }

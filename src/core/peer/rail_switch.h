@@ -1,4 +1,4 @@
-// RailSwitch: moves the messages of a pair from one connection to another. All callers hold the
+// RailSwitch moves the messages of a pair from one connection to another. All callers hold the
 // baton.
 #pragma once
 

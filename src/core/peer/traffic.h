@@ -1,6 +1,6 @@
-// Traffic: everything that this rank and one peer exchange while they are connected. It starts
-// pending operations, handles arriving messages, and ends operations in flight. All callers hold
-// the baton.
+// Traffic handles everything that this rank and one peer exchange while they are connected. It
+// starts pending operations, handles arriving messages, and ends operations in flight. All callers
+// hold the baton.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Introductions: in a large job two ranks exchange their profiles over the control plane before
+// Introductions lets two ranks of a large job exchange their profiles over the control plane before
 // they connect for the first time. The lower rank, which connects, asks. The higher rank answers
 // once it has the lower rank's profile, so both know each other when a connection arrives.
 //
@@ -77,8 +77,8 @@ class Introductions {
   // Records that |rank| has no profile of this rank. knows(|rank|) is false until |rank| has
   // answered again.
   void forgotten_by(int rank) HETCOMM_UNDER_BATON;
-  // Returns the ranks that have not answered in time, or not with a valid profile. They are no
-  // longer asked.
+  // Returns the ranks that have not answered in time or whose profile was refused, and stops asking
+  // them.
   std::vector<int> take_overdue(uint64_t now_ns) HETCOMM_UNDER_BATON;
   // Returns the reason why |rank|, which is overdue, has no offers.
   Status why(int rank) const HETCOMM_UNDER_BATON;
@@ -103,11 +103,12 @@ class Introductions {
   PeerDirectory& peers_;
   const Credentials& credentials_;
   Introducer& introducer_;
-  std::deque<int> waiting_;             // in the order in which they will be asked
-  std::map<int, uint64_t> asked_ns_;    // by rank: when the request was sent
-  std::map<int, uint64_t> overdue_ns_;  // by rank: when it was asked; counts in has_room_for()
-  std::map<int, Status> refused_;       // by rank: why its profile was refused
-  std::set<int> forgotten_by_;          // ranks that have no profile of this rank
+  std::deque<int> waiting_;           // ranks in the order in which they will be asked
+  std::map<int, uint64_t> asked_ns_;  // by rank: when the request was sent
+  // By rank: when its overdue request was sent. has_room_for() counts these requests.
+  std::map<int, uint64_t> overdue_ns_;
+  std::map<int, Status> refused_;  // by rank: why its profile was refused
+  std::set<int> forgotten_by_;     // ranks that have no profile of this rank
 };
 
 }  // namespace hetcomm

@@ -80,8 +80,8 @@ struct JobDigest {
 // Returns the digest of the ranks |first|, |first| + 1, ..., whose cards are |cards|. Fails if the
 // cards are inconsistent.
 Result<JobDigest> gather(int first, const std::vector<RankCard>& cards);
-// Merges |parts|, digests of consecutive ranks that have host ids. The result has no host ids:
-// ranks only need to know which of them share a host.
+// Merges |parts|, which are digests of consecutive ranks and have host ids. The result has no host
+// ids: ranks only need to know which of them share a host.
 Result<JobDigest> merge(const std::vector<JobDigest>& parts);
 
 // Keeps at most |most_bytes| of what ranks report about their hosts' links. A rank whose report is

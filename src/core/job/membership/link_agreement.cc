@@ -70,9 +70,9 @@ Result<topology::LinkModel> hand_out_link_model(Bootstrap& bootstrap, const std:
 }
 
 Status check_ranks(const topology::LinkModel& model, const PeerDirectory& peers) {
-  // By the model's cluster: the first rank in it that names its cluster.
+  // By cluster of the model: the first rank in that cluster that declares a cluster.
   std::map<int, int> ranks;
-  // By cluster name: the model's cluster of the first rank with that name, and this rank.
+  // By declared name: the model's cluster of the first rank that declares the name, and that rank.
   std::map<std::string, std::pair<int, int>> names;
   for (int rank = 0; rank < peers.size(); ++rank) {
     const std::string& label = peers.host_label(rank);

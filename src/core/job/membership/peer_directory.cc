@@ -171,8 +171,8 @@ std::string PeerDirectory::explain_link(int from, int to) const {
                      crossed.empty() ? "" : ", over ", fmt::join(crossed, ", "));
 }
 
-// Returns the cost of the link between two ranks by the model. If the model knows no link inside
-// their host, the costs of transports are used.
+// Returns the cost of the link between two ranks by the model. Uses the costs of transports if
+// there is no model, or if the model knows no link inside their host.
 LinkCost PeerDirectory::link_between(int one, int other) const {
   if (!model_) return transport_link_between(one, other);
   if (is_estimate_) return estimated_link_between(one, other);
@@ -231,8 +231,8 @@ LinkCost PeerDirectory::transport_link_between(int one, int other) const {
 RankPlacement PeerDirectory::placement(const std::vector<int>& ranks) const {
   const bool declared =
       std::any_of(ranks.begin(), ranks.end(), [&](int rank) { return !cluster(rank).empty(); });
-  // Uses the model's clusters if it has several for these ranks, otherwise its hosts. An estimated
-  // model has no clusters.
+  // Uses the clusters of a measured model if it has several for these ranks, otherwise its hosts.
+  // Without a measured model, uses the declared clusters or, if there are none, the hosts.
   const bool is_measured = model_ && !is_estimate_;
   const bool by_model = is_measured && std::any_of(ranks.begin(), ranks.end(), [&](int rank) {
                           return model_host(rank).cluster != model_host(ranks[0]).cluster;

@@ -48,19 +48,19 @@ class PeerDirectory {
   const Status& link_model_status() const { return model_status_; }
   // Returns a hash of the model; 0 if there is none.
   uint64_t link_model_hash() const { return model_hash_; }
-  // Returns the route between devices of two ranks by the model, which must exist. The route uses
-  // the first NIC for each device's data, or the host's first NIC if the model does not know that
-  // NIC.
+  // Returns the link model's route between devices of two ranks. The model must exist. The route
+  // uses the first NIC for each device's data, or the host's first NIC if the model does not know
+  // that NIC.
   topology::Route route(const RankDevice& from, const RankDevice& to) const;
-  // Returns one end of a route by the model, which must exist. The names live as long as the
+  // Returns one end of a route of the link model, which must exist. The names live as long as the
   // directory.
   topology::LinkEnd link_end(const RankDevice& of) const {
     return {model_host(of.rank).label, model_nic(of, 0)};
   }
   // Returns the cost of the link model's route to rank |to| over NIC |nic| of rank |from|. Returns
   // nothing if the model has no such route, as within a host. If the model does not know |nic|, the
-  // only NIC of the host limits the rate, or no NIC if there are several. The same holds for the
-  // NICs of |to|.
+  // only NIC of |from|'s host limits the rate. If that host has several NICs, none of them does. A
+  // NIC of |to|'s host limits the rate only if that host has no other.
   std::optional<LinkCost> way_to(int to, int from, std::string_view nic) const;
   // Returns the number of devices in the rank's context.
   size_t device_count(int rank) const { return class_of(rank).device_count; }

@@ -1,5 +1,6 @@
-// Message costs over the links of each transport, for choices that must be equal on all ranks. No
-// rank measures them on its own. Integers ensure that processors of different vendors agree.
+// TransportCosts holds the costs of messages over the links of each transport. The costs serve
+// choices that must be equal on all ranks, so no rank measures them on its own. All costs are
+// integers, which ensures that processors of different vendors agree.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Variables: ranks and the links between them.
+// Configuration variables for ranks and the links between them.
 #pragma once
 
 #include "src/system/variable.h"

@@ -1,5 +1,6 @@
-// Candidates: all possible connections of a pair, each from one of this rank's transports to one of
-// the peer's of the same kind, and which of them share the load.
+// Candidates are all possible connections of a pair. Each goes from one of this rank's transports
+// to one of the peer's transports of the same kind. A candidate's role says whether it shares the
+// load.
 //
 // A host may have more network interfaces than another, or different ones.
 // topology/machine/pairing.h pairs the interfaces of both sides, so that together they carry as
@@ -21,7 +22,7 @@
 
 namespace hetcomm {
 
-// The rule by which a connection shares the load with others of its kind of transport.
+// Says how a connection shares the load with others of its kind of transport.
 enum class PairingRole : uint8_t {
   kUnused,      // others of its kind carry all the load
   kPaired,      // it has its share of the load
@@ -47,7 +48,7 @@ struct CandidateOptions {
   // them.
   std::span<const RailMasks> needs;
   std::function<bool(const RailEnds&)> is_cooling;
-  // Returns OK if a transport reaches the offer with a number, and otherwise the reason.
+  // Returns OK if a transport reaches the offer with an index, and otherwise the reason.
   std::function<Status(const JobTransport&, size_t)> reach;
 };
 

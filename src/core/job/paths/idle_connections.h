@@ -1,5 +1,5 @@
-// Closes connections that were not used recently if the process is short of descriptors. Under the
-// baton.
+// Closes connections that were not used recently if the process is short of descriptors. Callers
+// hold the baton.
 #pragma once
 
 #include <cstdint>

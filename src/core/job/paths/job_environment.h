@@ -1,4 +1,4 @@
-// The parts of the context that a job uses.
+// JobEnvironment holds the parts of the context that a job uses.
 #pragma once
 
 #include <memory>

@@ -68,8 +68,9 @@ Status JobTransports::make(std::string_view wanted, const JobInterfaces& interfa
   return {};
 }
 
-// Makes a transport for each network interface that shares the load. Fails with the reason of the
-// first failure.
+// Makes a transport for each network interface that shares the load. If there is none, makes
+// transports that choose their own interface. Returns the reason of the last failure, even if other
+// transports were made.
 Status JobTransports::make_all_of(const TransportFactory& factory,
                                   const JobInterfaces& interfaces) {
   const std::vector<const RankNic*> nics = nics_for(factory, interfaces);

@@ -130,7 +130,9 @@ class JobTransports {
   const int size_;
   const Credentials& credentials_;
   ConnectionHandler& handler_;
-  std::string route_interface_;  // the one to the other ranks; empty: unknown, or no choice
+  // Name of the interface that leads to the other ranks. Empty: it is unknown, or there is at most
+  // one NIC to choose.
+  std::string route_interface_;
   uint32_t lossy_payload_bytes_ = UINT32_MAX;
   uint64_t passes_ = 0;
   std::vector<Transport*> connected_;

@@ -94,7 +94,7 @@ class PairPaths final : public PairConnector,
     std::vector<Candidate> candidates;
     size_t next = 0;
     uint64_t since_ns = 0;  // when the attempt on |next| began
-    bool late = false;      // this rank has computed for longer than a peer on the host waits
+    bool late = false;      // was_late() has returned true, which it does only once
     std::string failures;
   };
 

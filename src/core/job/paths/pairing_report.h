@@ -1,6 +1,6 @@
 // Reports how a pair of ranks is connected: every pairing of a network interface of this rank with
 // one of the peer's, and why it is used or not. The report is a table for people or JSON for
-// programs. Pure.
+// programs. All functions are pure.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@
 
 namespace hetcomm {
 
-// A Candidate without references into the job.
+// A Pairing is a Candidate without references into the job.
 struct Pairing {
   std::string kind;       // kind of transport: "rdma"
   std::string transport;  // this rank's transport: "rdma#1"

@@ -1,5 +1,5 @@
-// AccessInitiator: this rank's one-sided operations on the memory of one peer. Callers hold the
-// baton.
+// AccessInitiator carries out this rank's one-sided operations on the memory of one peer. Callers
+// hold the baton.
 #pragma once
 
 #include <cstdint>
@@ -50,8 +50,8 @@ class AccessInitiator final : public DirectPathUser {
   bool awaits_acknowledgement() const HETCOMM_UNDER_BATON {
     return !sent_puts_.empty() || direct_.awaits_acknowledgement();
   }
-  // Records that message number Sequencer::sent() has just left. It reports a failed connection
-  // (kRailDown), or withdraws a put.
+  // Records that message number Sequencer::sent() has just left. The message reports a failed
+  // connection (kRailDown), or withdraws a put.
   void protocol_message_left(MessageKind kind) HETCOMM_UNDER_BATON;
 
   // --- pending operations ---

@@ -1,4 +1,4 @@
-// AccessOwner: performs one peer's accesses to this rank's memory. Every request is checked against
+// AccessOwner performs one peer's accesses to this rank's memory. Every request is checked against
 // this rank's table of registrations. Callers hold the baton.
 #pragma once
 
@@ -58,7 +58,7 @@ class AccessOwner {
   bool hold() HETCOMM_UNDER_BATON;
   void refuse(uint64_t id, Code code) HETCOMM_UNDER_BATON;
   Registration* find(const AccessBody& range, uint32_t right, Code* code) HETCOMM_UNDER_BATON;
-  // Returns why |registration|, which may be null, cannot be used, or kOk.
+  // Returns kOk, or the reason why |registration| cannot be used. |registration| may be null.
   static Code check(const Registration* registration) HETCOMM_UNDER_BATON;
   void note_refusal(const char* why) HETCOMM_UNDER_BATON;
   Operation* begin(OperationKind kind, Registration& registration,

@@ -1,12 +1,12 @@
-// DirectAccess: a put or get that connections perform directly, in pieces. A connection that has
-// finished a piece takes the next one. The size of a piece depends on the connection's rate, so
+// A DirectAccess is a put or get that connections perform directly, in pieces. A connection that
+// has finished a piece takes the next one. The size of a piece depends on the connection's rate, so
 // that all connections finish together. Pieces in flight on a connection that fails go over the
 // remaining ones. If no remaining connection reaches the memory, the rest goes by message.
 //
 // A connection that fails may have written bytes into the network that still arrive. These bytes
-// belong to the put, so they do no harm until it has completed. No put completes, successfully or
-// cancelled, before the peer has reported that it has also abandoned that connection (the failure
-// barrier of DirectAccesses). Callers hold the baton.
+// belong to the put, so they do no harm until the put has completed. Therefore no put completes,
+// successfully or cancelled, before the peer has reported that it has also abandoned the failed
+// connection (the failure barrier of DirectAccesses). Callers hold the baton.
 #pragma once
 
 #include <array>
@@ -35,8 +35,9 @@ class DirectAccess final : public BulkOwner, public Mortal {
 
   // Starts the access over the pair's connections that reach the memory.
   void start() HETCOMM_UNDER_BATON;
-  // Cancels the access; nothing is in flight afterwards. Returns true if its bytes may still
-  // arrive: it then ends later, with |code| and |*text|, unless lose() comes first.
+  // Cancels the access, and every piece in flight. Returns true if bytes of a put may still arrive
+  // over a connection that fails. The access then ends later, with |code| and |*text|, unless
+  // lose() is called first.
   bool cancel(Code code, std::string* text) HETCOMM_UNDER_BATON;
   // Ends the wait for the barrier because the pair is lost. An access that was cancelled before
   // keeps that outcome.
@@ -119,8 +120,9 @@ inline DirectAccess* direct_of(const Operation& operation) {
   return body_of<DirectCarrier>(operation).access;
 }
 
-// DirectAccesses: the direct accesses of one pair in flight, and the barrier that follows a failed
-// connection. The peer may still hold that connection, so bytes written to it may arrive.
+// DirectAccesses holds the direct accesses of one pair that are in flight, and the barrier that
+// follows a failed connection. While the barrier is up, the peer may still hold the failed
+// connection, so bytes written to it may arrive.
 class DirectAccesses {
  public:
   DirectAccesses(Association& association, DataServices& data, DirectPathUser& user)
@@ -139,8 +141,8 @@ class DirectAccesses {
   RailMasks near(const Operation& operation) HETCOMM_UNDER_BATON;
   // Starts |operation|. Requires may_start(). May throw std::bad_alloc.
   void start(Operation& operation) HETCOMM_UNDER_BATON;
-  // Cancels |operation|, which is in this list. Returns true if its bytes may still arrive: it then
-  // ends later, with |code| and |*text|.
+  // Cancels |operation|, which is in this list. Returns true if bytes of |operation| may still
+  // arrive. |operation| then ends later, with |code| and |*text|.
   bool cancel(Operation& operation, Code code, std::string* text) HETCOMM_UNDER_BATON;
   // Ends all accesses because the pair is lost, with |why|.
   void lose_all(const Status& why) HETCOMM_UNDER_BATON;

@@ -1,5 +1,5 @@
-// The interface and the counting that mapped_access.h and direct_access.h share. Both reach remote
-// memory without the owner's help. Callers hold the baton.
+// Declares the interface and the counting that mapped_access.h and direct_access.h share. Both
+// units reach remote memory without the owner's help. Callers hold the baton.
 #pragma once
 
 #include <cstdint>

@@ -53,9 +53,10 @@ class FlushBatches {
 
   Completer& completer_;
   const int rank_;
-  std::deque<Batch> batches_;            // oldest first; only the last one may be open
-  uint64_t first_ = 0;                   // number of the first batch
-  Code unreported_failure_ = Code::kOk;  // of a batch whose flush ended early, for the next batch
+  std::deque<Batch> batches_;  // oldest first; only the last one may be open
+  uint64_t first_ = 0;         // number of the first batch
+  // Failure of a batch whose flush ended early. The next batch reports it.
+  Code unreported_failure_ = Code::kOk;
 };
 
 }  // namespace hetcomm

@@ -1,5 +1,5 @@
-// MappedAccess: one-sided operations on remote memory that a connection maps into this process. The
-// CPU performs them. Callers hold the baton.
+// MappedAccess performs one-sided operations on remote memory that a connection maps into this
+// process. The CPU does the work. Callers hold the baton.
 #pragma once
 
 #include <cstddef>
@@ -38,8 +38,9 @@ class MappedAccess {
               const Result<MappedRegion>& mapped) HETCOMM_UNDER_BATON;
   void unmap(const Rail& rail, const RemoteKey& key) HETCOMM_UNDER_BATON;
 
-  // Performs |operation|, or begins to copy, if |rail|, the current one, maps its memory. Returns
-  // false if nothing was done, or if the bytes are in place and only the notification is missing.
+  // Performs |operation|, or begins its copy, if |rail| maps its memory. |rail| is the current
+  // connection. Returns false if nothing was done, or if the bytes are in place and only the
+  // notification is missing.
   bool start(Operation& operation, Rail& rail) HETCOMM_UNDER_BATON {
     if (access_of(operation).remote == nullptr || access_of(operation).placed ||
         !operation.buffers.on_host || access_of(operation).direct_failed) {
@@ -98,8 +99,10 @@ class MappedAccess {
   Log& log_;
   DirectPathUser& user_;
   size_t remote_count_ = 0;
-  std::unordered_multimap<RemoteKey, RemoteMemory*, HashKey> remotes_;  // each under all its keys
-  std::unordered_map<RemoteKey, KnownRegion, HashKey> regions_;         // those of the connection
+  // The remote memories of the peer, each under all of its keys.
+  std::unordered_multimap<RemoteKey, RemoteMemory*, HashKey> remotes_;
+  // The regions that the current connection maps or was asked to map.
+  std::unordered_map<RemoteKey, KnownRegion, HashKey> regions_;
   std::deque<Copy> copies_;
   std::vector<Operation*> interrupted_;
 };

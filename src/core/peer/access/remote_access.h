@@ -1,4 +1,4 @@
-// RemoteAccess: one-sided operations between this rank and one peer, for both sides.
+// RemoteAccess handles the one-sided operations between this rank and one peer, on both sides.
 //
 // clang-format off
 //   initiator                                         owner

@@ -1,4 +1,5 @@
-// TurnQueue: one-sided operations that wait for their turn to start. Callers hold the baton.
+// TurnQueue holds the one-sided operations that wait for their turn to start. Callers hold the
+// baton.
 #pragma once
 
 #include <new>
@@ -27,8 +28,9 @@ class TurnQueue {
     access_of(operation).waiting = false;
     queue_.remove(operation);
   }
-  // Calls |start(operation)| for each operation in order, while |may_start()| is true and the
-  // connection has room, until one must keep waiting.
+  // Calls |start(operation)| for each operation in order. Stops when |may_start()| returns false,
+  // when the association may not send, or when an operation has to keep waiting. Ends an operation
+  // for which memory runs out.
   template <typename MayStart, typename Start>
   void start_all(MayStart&& may_start, Start&& start) HETCOMM_UNDER_BATON {
     while (!queue_.empty() && association_.may_send() && may_start()) {

@@ -1,5 +1,5 @@
-// The channels of one rank. Each message begins with a channel number, by which the table finds its
-// channel.
+// ChannelTable holds the channels of one rank. Each message begins with a channel number, by which
+// the table finds the message's channel.
 //
 // Every rank numbers its own channels and tells the members of a communicator the number by which
 // they reach it. It opens the channel before it tells them, so a message for an unknown number can
@@ -20,7 +20,7 @@
 
 namespace hetcomm {
 
-// The match tables of one communicator.
+// A Channel holds the match tables and the reshard plans of one communicator.
 struct Channel {
   explicit Channel(uint32_t own_id) : id(own_id) {}
   const uint32_t id;
@@ -45,8 +45,9 @@ class ChannelTable {
     Channel* found = slots_[id & mask()].get();
     return found != nullptr && found->id == id ? found : nullptr;
   }
-  // Returns the table in which a message is matched; null if it will never be received: its channel
-  // is closed or gone, or its collective operations have failed.
+  // Returns the table in which a message is matched; null if the message will never be received,
+  // because its channel is closed or gone or because the collective operations of the channel have
+  // failed.
   MatchTable* match_table(uint32_t id, bool collective) const HETCOMM_UNDER_BATON {
     Channel* found = find(id);
     if (found == nullptr || found->closed) return nullptr;

@@ -77,8 +77,8 @@ void Completer::complete_other(Operation& operation) {
   if (access.started) access.ledger->ended(access.batch, code);
 }
 
-// Sets DEVICE_LOST if a device of |operation|'s memory was abandoned, no matter how |operation|
-// ended: that memory may not be quiet.
+// Called when |operation| has failed. Replaces its code by DEVICE_LOST if a device of its memory
+// was abandoned, because that memory may not be quiet.
 void Completer::tell_of_abandoned(Operation& operation) {
   for (const BufferPiece& piece : operation.buffers.pieces) {
     if (piece.memory == nullptr || piece.length == 0 || piece.memory->check().ok()) continue;

@@ -1,5 +1,5 @@
-// Completer: ends operations. It writes the outcome, releases what the operation holds, and
-// notifies the waiters. Callers hold the baton.
+// Completer ends operations. It writes the outcome, releases what the operation holds, and notifies
+// the waiters. Callers hold the baton.
 #pragma once
 
 #include <cstdint>
@@ -71,8 +71,8 @@ class Completer {
     }
     engine_.operation_completed(&operation);
   }
-  // Releases the memories and the stream of |operation|. A prepared operation keeps its own until
-  // it is released.
+  // Releases the memories and the stream of |operation|. A prepared operation keeps both until it
+  // is released.
   static void drop_uses(Operation& operation);
 
  private:

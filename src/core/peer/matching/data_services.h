@@ -1,4 +1,5 @@
-// The objects that move and deliver data for all pairs of a job. Callers hold the baton.
+// DataServices holds the objects that move and deliver data for all pairs of a job. Callers hold
+// the baton.
 #pragma once
 
 #include <cstddef>
@@ -48,8 +49,8 @@ struct DataServices {
   bool reaches(const Operation& operation, size_t index) HETCOMM_UNDER_BATON {
     return operation.buffers.on_host || device_access.reaches(operation, index);
   }
-  // Returns the device of |operation|'s memory, if all of the memory is on one device and that is
-  // far from transport |index|.
+  // Returns the device of |operation|'s memory, if all of the memory is on one device and that
+  // device is far from transport |index|.
   std::optional<size_t> far_device(const Operation& operation, size_t index) HETCOMM_UNDER_BATON {
     if (operation.buffers.on_host || operation.buffers.pieces.empty()) return std::nullopt;
     std::optional<size_t> device;

@@ -1,5 +1,5 @@
-// Delivery: puts the bytes of an arrived message into its receive and completes the receive. Under
-// the baton.
+// Delivery puts the bytes of an arrived message into its receive and completes the receive. Callers
+// hold the baton.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Matching of receives with messages on one channel of one communicator.
+// A MatchTable matches receives with messages on one channel of one communicator.
 //
 // Guarantees: messages from one source are matched in order of arrival, which the pair keeps equal
 // to the order of sending. Receives are tried in the order in which they were posted. The cost of a
@@ -25,13 +25,14 @@
 
 namespace hetcomm {
 
-// The unit that makes messages, and keeps those that wait unmatched (transfer/message_receiver.h).
+// An IncomingOwner makes messages, and keeps those that wait unmatched
+// (transfer/message_receiver.h).
 class IncomingOwner {
  protected:
   ~IncomingOwner() = default;
 };
 
-// A message that has begun to arrive and is not yet in its receiver's buffer.
+// An Incoming is a message that has begun to arrive and is not yet in its receiver's buffer.
 struct Incoming {
   // Makes room for the |length| eager bytes of a message that waits unmatched. Returns false if out
   // of memory.
@@ -83,7 +84,7 @@ struct Incoming {
   std::array<std::byte, 64> few;       // holds the bytes of a short message
 };
 
-// The parts of a message that a receive compares.
+// A MatchMask says which parts of a message a receive compares.
 struct MatchMask {
   bool any_source = false;
   uint64_t ignore = 0;  // bits of the tag to ignore
@@ -99,8 +100,8 @@ struct MatchMask {
   }
 };
 
-// Lists of one kind of object, found by the highest bits of a hash. There are at least a quarter as
-// many lists as objects, unless memory is exhausted.
+// HashedLists holds lists of one kind of object, which are found by the highest bits of a hash.
+// There are at least a quarter as many lists as objects, unless memory is exhausted.
 template <typename List>
 class HashedLists {
  public:
@@ -151,7 +152,7 @@ class HashedLists {
   unsigned shift_ = kFirstShift;
 };
 
-// Posted receives that compare the same parts of a message.
+// A ReceiveTable holds the posted receives that compare the same parts of a message.
 class ReceiveTable {
  public:
   explicit ReceiveTable(const MatchMask& mask) : mask_(mask) {}
@@ -204,8 +205,8 @@ class ReceiveTable {
   HashedLists<OperationQueue> lists_;
 };
 
-// Messages that found no receive, indexed by the parts that a receive compares. The lists link
-// Incoming::hook, or entry |index| of Incoming::index_hooks.
+// A MessageTable holds messages that found no receive, indexed by the parts that a receive
+// compares. The lists link Incoming::hook, or entry |index| of Incoming::index_hooks.
 class MessageTable {
  public:
   static constexpr size_t kNoIndex = Incoming::IndexHooks::kCount;

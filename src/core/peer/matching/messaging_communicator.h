@@ -1,5 +1,6 @@
-// The part of a communicator that the code below src/core/communicator uses: the channel on which
-// its messages are matched, and the calls that make and start its operations.
+// A MessagingCommunicator is the part of a communicator that the code below src/core/communicator
+// uses: the channel on which its messages are matched, and the calls that make and start its
+// operations.
 //
 // All calls are under the baton.
 #pragma once
@@ -61,7 +62,7 @@ class OperationStarter : public OperationEntry {
 // The base class of all communicators.
 class MessagingCommunicator : public MemoryCommunicator {
  public:
-  // The channel on which messages for this communicator are matched.
+  // Returns the channel on which messages for this communicator are matched.
   Channel& channel() const { return *channel_; }
   OperationStarter& starter() const { return *starter_; }
 

@@ -162,7 +162,8 @@ bool ReshardBoard::find_waiting(int rank, const Entry& entry, const Peer& peer,
 }
 
 // A waiting note may be about a plan that is gone by now, so it is not compared with a differing
-// plan in its place. This rank will announce that plan, and the peer then compares it with its own.
+// plan in its place. This rank will announce the differing plan, and the peer then compares that
+// plan with its own.
 std::vector<ReshardBoard::Answer> ReshardBoard::catch_up(BoardedReshard& plan) {
   std::vector<Answer> answers;
   const auto known = by_plan_.find(&plan);
@@ -241,8 +242,9 @@ ReshardBoard::Match ReshardBoard::find_partner(int rank, const NoteKey& key, uin
   return {&entry, &peer};
 }
 
-// Finds the plan for |key| among those that no plan of the peer matches yet: it has the same
-// number, or |older| equal plans precede it. Waiting notes with a lower number are served first.
+// Finds the plan for |key| among the plans that no plan of the peer matches yet. The result has the
+// same number, or |older| equal plans precede it. Waiting notes with a lower number are served
+// first.
 ReshardBoard::FreePlans::iterator ReshardBoard::find_free(const NoteKey& key, uint16_t older) {
   auto found = free_.find(key);
   if (found != free_.end()) return found;
@@ -275,8 +277,9 @@ ReshardNote ReshardBoard::answer_to(const ReshardNote& note, ReshardAction actio
   return answer;
 }
 
-// Delivers |note| to the plan that matches the peer's. If a differing plan is in its place, the
-// peer is told. If the peer still has its own plan, it reports that, and both plans end.
+// Delivers |note| to the plan that matches the peer's. If a differing plan is in its place, answers
+// with kDiffers. If the peer still has its own plan, it confirms the difference, and both plans
+// end.
 void ReshardBoard::tell(Entry& entry, int rank, const ReshardNote& note,
                         std::vector<Answer>* answers) {
   if (entry.plan == nullptr) return;

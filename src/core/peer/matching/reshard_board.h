@@ -1,5 +1,5 @@
-// ReshardBoard: the reshard plans that this rank has made on one communicator, and what other ranks
-// report about theirs. Below, "plan" means a reshard plan.
+// A ReshardBoard holds the reshard plans that this rank has made on one communicator, and what
+// other ranks have reported about theirs. Below, "plan" means a reshard plan.
 //
 // Ranks do not exchange plans. Each rank numbers the plans that it has made with the same peer and
 // tag. It tells its peers the tag, the number and a hash of what the ranks have to agree on
@@ -130,7 +130,9 @@ class ReshardBoard {
   // Waiting notes with one key, for which a plan was found.
   struct Caught {
     NoteKey key;
-    FreePlans::node_type free;  // its entry in |free_| before it was joined; empty: joined earlier
+    // The plan's entry of |free_|, which catch_notes() has taken out. Empty: the plan was joined
+    // earlier.
+    FreePlans::node_type free;
   };
 
   static NoteKey key_of(int rank, const ReshardNote& note) {

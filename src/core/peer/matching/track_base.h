@@ -1,4 +1,5 @@
-// The permits of a track (transfer/track.h), and the state of an operation that is one of its runs.
+// TrackBase counts the permits of a track (transfer/track.h). TrackRun is the state of an operation
+// that is a run of a track.
 #pragma once
 
 #include <atomic>

@@ -1,9 +1,9 @@
-// BlockedPaths: the paths to one peer that accept connections but carry nothing after the opening.
-// The usual cause is a network that drops only long packets. Callers hold the baton.
+// BlockedPaths detects paths to one peer that accept connections but carry nothing after the
+// opening. The usual cause is a network that drops only long packets. Callers hold the baton.
 //
-// A path is blocked after kMaxBreaks breaks of connections that had data in flight of which the
-// peer's host acknowledged nothing. One acknowledgement, on any path, clears all counts. A break of
-// a connection without data does not count.
+// A path is blocked after kMaxBreaks of its connections have broken with data in flight, if the
+// peer's host acknowledged nothing of that data. One acknowledgement, on any path, clears all
+// counts. A break of a connection without data does not count.
 #pragma once
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// Bulks: the puts and gets of a pair that wait for room on their rails, are in flight there, or
-// were refused. Callers hold the baton.
+// Bulks manages the puts and gets of a pair that wait for room on their rails, are in flight there,
+// or were refused. Callers hold the baton.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@ namespace hetcomm {
 
 enum class PairState : uint8_t { kIdle, kConnecting, kReady, kLost };
 
-// Is notified when its put or get has ended.
+// A BulkOwner is notified when its put or get has ended.
 class BulkOwner {
  public:
   // Called when |bulk| has ended with |code|. Its memory is quiet.
@@ -36,7 +36,7 @@ struct OwnedBulk : Bulk {
   Code refused = Code::kOk;  // a permanent refusal; the bulk is in the list of refused bulks
 };
 
-// Bulks in order. The list links the bulks themselves, so it needs no memory to grow.
+// A BulkList holds bulks in order. It links the bulks themselves, so it needs no memory to grow.
 class BulkList {
  public:
   bool empty() const HETCOMM_UNDER_BATON { return first_ == nullptr; }
@@ -92,7 +92,7 @@ class Bulks {
   // true if the rail therefore fails, as described at PutStarter::cancel.
   bool cancel(OwnedBulk& bulk) HETCOMM_UNDER_BATON;
   // Forgets the bulks on |rail|, which has failed, so that they may be submitted to another rail.
-  // Their owners know of that already.
+  // Their owners already know of the failure.
   void forget(const Rail& rail) HETCOMM_UNDER_BATON;
   bool empty() const HETCOMM_UNDER_BATON { return waiting_.empty() && refused_.empty(); }
 

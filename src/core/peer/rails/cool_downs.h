@@ -1,6 +1,6 @@
-// CoolDowns: a record of the recent failures of connections to one peer, by their ends (RailEnds).
-// Ends whose connection failed cool down before they are tried again, longer each time. Under the
-// baton.
+// CoolDowns records the recent failures of connections to one peer, by their ends (RailEnds). Ends
+// whose connection failed cool down before they are tried again. The time doubles with each
+// failure, up to kMaxDoublings times. Callers hold the baton.
 #pragma once
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// The interfaces through which a pair asks the job for connections to its peer, for advice on them,
-// and for facts about the transports at their ends.
+// Declares the interfaces through which a pair asks the job for connections to its peer, for advice
+// on them, and for facts about the transports at their ends.
 #pragma once
 
 #include <cstddef>
@@ -58,7 +58,7 @@ class TransportDirectory {
   virtual bool has_common_transport(int rank) const HETCOMM_UNDER_BATON = 0;
   // Returns the largest message to |rank| that fits every transport that may have to resend it.
   virtual uint32_t kept_payload_bytes(int rank) HETCOMM_UNDER_BATON = 0;
-  // Returns whether transport |index| of |rank|, which may be any number, is of |kind|.
+  // Returns whether transport |index| of |rank| is of |kind|. |index| may be any number.
   virtual bool is_offered(int rank, size_t index,
                           std::string_view kind) const HETCOMM_UNDER_BATON = 0;
   virtual std::string_view transport_kind(size_t index) const HETCOMM_UNDER_BATON = 0;

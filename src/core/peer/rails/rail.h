@@ -1,4 +1,4 @@
-// Rail: one connection of a pair, with its state and measured rates. Callers hold the baton.
+// A Rail is one connection of a pair, with its state and measured rates. Callers hold the baton.
 #pragma once
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// RailEnds: the two transports, of this rank and of the peer, that a connection joins. RailMasks:
-// the transports of both ranks that certain data uses.
+// RailEnds names the two transports, of this rank and of the peer, that a connection joins.
+// RailMasks names the transports of both ranks that certain data uses.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@ struct RailEnds {
   static constexpr size_t kUnknown = SIZE_MAX;
 
   size_t own = 0;          // index among the transports of this rank's job
-  size_t peer = kUnknown;  // index among the peer's, in the order of its offers
+  size_t peer = kUnknown;  // index among the peer's transports, in the order of its offers
   bool operator==(const RailEnds&) const = default;
 };
 

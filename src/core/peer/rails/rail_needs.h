@@ -1,4 +1,4 @@
-// RailNeeds: the pairs of transports that this pair's data has needed so far.
+// RailNeeds records which transports the data of a pair has needed so far.
 //
 // Data goes over connections between the network interfaces near its memory, on both sides. The
 // lower rank makes these connections when such data first appears. The data waits briefly for the

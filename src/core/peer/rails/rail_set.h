@@ -1,4 +1,5 @@
-// RailSet: the connections of a pair, and the one that carries messages. Callers hold the baton.
+// RailSet holds the connections of a pair, and knows the one that carries messages. Callers hold
+// the baton.
 #pragma once
 
 #include <cstddef>
@@ -53,8 +54,8 @@ class RailSet {
   bool is_early(uint64_t id) const HETCOMM_UNDER_BATON;
   bool all_flushed() const HETCOMM_UNDER_BATON;
 
-  // Calls |use(Rail&)| for the connections that share bulk data: all of the same kind as the
-  // current one.
+  // Calls |use(Rail&)| for the open connections that share bulk data: the current one, and the
+  // others of its kind unless they are lossless.
   template <typename Use>
   void for_each_bulk(Use&& use) const HETCOMM_UNDER_BATON {
     for (const auto& rail : rails_) {

@@ -1,5 +1,5 @@
-// Reachability: how long this rank has failed to reach one peer, and when that is too long. Under
-// the baton.
+// Reachability measures how long this rank has failed to reach one peer, and decides when that is
+// too long. Callers hold the baton.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// HoldingTrial: measures the cost of holding queues back so that others can catch up.
+// HoldingTrial measures the cost of holding queues back so that others can catch up.
 //
 // The path of a queue may have its own bottleneck beyond the network interface. Holding other
 // queues for such a slow one would leave the interface idle. For this reason, all queues are

@@ -25,7 +25,7 @@ void LinkShare::remove(Member& member, uint64_t now_ns) {
   look(now_ns);
 }
 
-// Takes away the claim of |member|, if it had nothing to send, on bandwidth that it did not use.
+// If |member| had nothing to send, takes away its claim on bandwidth that it did not use.
 void LinkShare::wake_up(Member& member) {
   if (!has_work(member)) member.next_tag = std::max(member.next_tag, virtual_tag_);
 }
@@ -136,7 +136,7 @@ void LinkShare::release_all() {
   }
 }
 
-// Returns the Endpoint::unsent_bytes() on this link of all pairs with queues here.
+// Returns the sum of Endpoint::unsent_bytes() on this link, over all pairs with queues here.
 uint64_t LinkShare::unsent_bytes() const {
   uint64_t bytes = 0;
   for (auto member = members_.begin(); member != members_.end(); ++member) {

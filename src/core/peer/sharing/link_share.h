@@ -1,5 +1,5 @@
-// LinkShare: shares the bandwidth of one network interface of this rank among its queues, by
-// weight, without wasting any. The queues may lead to any ranks.
+// LinkShare shares the bandwidth of one network interface of this rank among its queues, by weight,
+// without wasting any. The queues may lead to any ranks.
 //
 // A queue that is too far ahead of the one that has sent least for its weight is held. It may start
 // no piece until the other has caught up. This is start-time fair queueing (Goyal, Vin and Cheng,
@@ -12,7 +12,7 @@
 // later. While only queues of one pair use the interface, no queue is held. The pacer still serves
 // them in the order of their tags (pacer.h).
 //
-// LinkShares: all links of this rank. All callers hold the baton. The unit above is pacer.h.
+// LinkShares holds all links of this rank. All callers hold the baton. The unit above is pacer.h.
 #pragma once
 
 #include <algorithm>
@@ -39,7 +39,8 @@ class LinkShare {
   // The most that a queue can be ahead or behind when queues are held again, as time at the link's
   // rate.
   static constexpr uint64_t kMaxOwedNs = 500'000'000;
-  // The time for which a queue is passed over. Each one is four times as long as the previous one.
+  // The time for which a queue is passed over. Each time is four times as long as the previous one,
+  // within these bounds.
   static constexpr uint64_t kFirstPassNs = 500'000'000;
   static constexpr uint64_t kLongestPassNs = 16'000'000'000;
   // A queue for which others have been held this long without too much cost is next passed over for

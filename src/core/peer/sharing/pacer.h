@@ -1,4 +1,4 @@
-// Pacer: shares the path to one peer among the queues that lead to it, by weight, and limits each
+// Pacer shares the path to one peer among the queues that lead to it, by weight, and limits each
 // queue to its rate.
 //
 // A transfer calls allowed() before it sends a piece of a queue's data. Each connection has a

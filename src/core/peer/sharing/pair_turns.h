@@ -1,4 +1,4 @@
-// PairTurns: records which pairs have work at the end of an engine pass, and when their timers
+// PairTurns records which pairs have work at the end of an engine pass, and when their timers
 // expire. All callers hold the baton.
 #pragma once
 

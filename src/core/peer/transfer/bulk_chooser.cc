@@ -57,7 +57,8 @@ size_t BulkChooser::class_of(uint64_t bytes) {
   return c;
 }
 
-// Starts with the costs of the next smaller size class, which the next trials correct.
+// A class without costs starts with those of the next smaller size class. The next trials correct
+// them.
 BulkChooser::Class& BulkChooser::class_for(uint64_t bytes) {
   const size_t index = class_of(bytes);
   Class& c = classes_[index];

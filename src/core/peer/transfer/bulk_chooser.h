@@ -1,4 +1,4 @@
-// BulkChooser: measures whether put or get moves bulk data faster to this rank from one peer.
+// BulkChooser measures whether put or get moves bulk data faster to this rank from one peer.
 //
 // The faster way depends on the machine, on where the two processes currently run, on the size and
 // on the load. Each size class therefore keeps the costs of put and get. Transfers use the cheaper

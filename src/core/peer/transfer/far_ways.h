@@ -1,5 +1,5 @@
-// FarWays: whether bulk data on a device goes directly or staged over a network interface beyond
-// the device's root complex.
+// FarWays decides whether bulk data on a device goes directly or staged over a network interface
+// beyond the device's root complex.
 //
 // Between root complexes a direct access may be slower than a copy to the host that a near network
 // interface reads. Which way is faster depends on the machine and on its load. Both are therefore
@@ -57,11 +57,11 @@ class FarWays {
             .since_ns = now_ns};
   }
   // Records that the transfer of |bytes| for which |choice| was made has succeeded. The time counts
-  // only if all bytes went as chosen. Some may have gone over network interfaces near the device.
+  // only if all bytes went the chosen way, and none over a network interface near the device.
   void measured(const Choice& choice, uint64_t bytes, uint64_t now_ns) HETCOMM_UNDER_BATON {
     const auto user = users_.find({choice.device, choice.direction});
     if (user == users_.end()) return;
-    // The time counts from the transfer's begin or, if later, from the end of its predecessor.
+    // The time counts from the transfer's beginning or, if later, from the end of its predecessor.
     const uint64_t from =
         std::max(choice.since_ns, std::exchange(user->second.last_end_ns, now_ns));
     if (choice.changed || choice.moved_bytes != bytes) return;

@@ -1,4 +1,4 @@
-// MessageReceiver: delivers messages from the peer's user to their receives.
+// MessageReceiver delivers messages from the peer's user to their receives.
 //
 // No input from the peer is trusted. A message without a receive is kept in the match table of its
 // channel, with its bytes if it is eager. All callers hold the baton.

@@ -11,7 +11,8 @@ namespace {
 
 // A message is pushed if the receiver has read none for this long.
 constexpr uint64_t kPushAfterNs = 200'000;
-// This side handles what has arrived for this long before it counts the delay against the receiver.
+// The time for which this side handles arrived messages before it counts a delay against the
+// receiver.
 constexpr uint64_t kPushGraceNs = 20'000;
 
 }  // namespace

@@ -1,4 +1,4 @@
-// MessageSender: sends messages of the user.
+// MessageSender sends messages of the user.
 //
 // A short message is copied onto the connection (eager), in fragments if it is longer than one
 // transport message. The receiver may read a longer eager message instead (pulled). If it does not

@@ -1,8 +1,8 @@
-// Offers of a pair: parts of a message that the receiver copies out of the sender's memory, if a
-// connection maps that memory. This saves both sides a copy into and out of the connection.
+// Offers holds the peer's regions that contain offers, as mapped into this process. An offer is a
+// part of a message that the receiver copies out of the sender's memory, if a connection maps that
+// memory. This saves the sender a copy into the connection, and the receiver a copy out of it.
 //
-// This unit holds the peer's regions that contain offers, as mapped into this process. Each mapping
-// is requested with the first offer that names the region. All callers hold the baton.
+// Each mapping is requested with the first offer that names the region. All callers hold the baton.
 #pragma once
 
 #include <cstdint>
@@ -51,7 +51,7 @@ class Offers {
   Known* find_known(const Rail& rail, const RemoteKey& key) HETCOMM_UNDER_BATON;
 
   std::vector<Known> regions_;
-  uint32_t refusals_ = 0;  // since a connection last failed
+  uint32_t refusals_ = 0;  // refused offers since a connection last failed
   uint32_t made_ = 0;      // offers that this rank has made
 };
 

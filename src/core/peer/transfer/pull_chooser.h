@@ -39,7 +39,7 @@ struct PullClass {
 inline constexpr uint64_t kPullAll = 0;
 inline constexpr uint64_t kPullNone = UINT64_MAX;
 
-// The receiver's half, which decides.
+// PullChooser is the receiver's half. It decides.
 class PullChooser {
  public:
   // Returns whether the next message to be copied out should be measured. Only a few are, since
@@ -104,7 +104,7 @@ class PullChooser {
   std::array<Class, PullClass::kCount> classes_;
 };
 
-// The sender's half, which follows the receiver's decision.
+// PullRule is the sender's half. It follows the receiver's decision.
 class PullRule {
  public:
   void told(size_t pull_class, uint64_t pause) HETCOMM_UNDER_BATON;

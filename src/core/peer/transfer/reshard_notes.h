@@ -1,4 +1,4 @@
-// ReshardNotes: sends and receives notes about plans between this rank and one peer
+// ReshardNotes sends and receives notes about plans between this rank and one peer
 // (reshard_board.h). The text of a note precedes it, in pieces. All callers hold the baton.
 #pragma once
 
@@ -20,7 +20,7 @@ class ReshardNotes {
   ReshardNotes(const ReshardNotes&) = delete;
   ReshardNotes& operator=(const ReshardNotes&) = delete;
 
-  // Sends |note|, cutting a text that is too long. Never fails, like Association::send_protocol().
+  // Sends |note|, cutting a text that is too long. Never throws, like Association::send_protocol().
   void send(const ReshardNote& note) HETCOMM_UNDER_BATON;
 
   // --- messages that arrive on Association::receiving_on() ---

@@ -1,5 +1,5 @@
-// Track: one end of a series of transfers from one rank to another. The receiver grants them
-// without an announcement.
+// A Track is one end of a series of transfers from one rank to another. The receiver grants the
+// transfers without an announcement.
 //
 // Each transfer is a run. Both ends start runs, numbered from 0: run n of the sender goes into run
 // n of the receiver. The receiver grants a run as soon as it has started it, and the sender finds

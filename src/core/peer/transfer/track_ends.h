@@ -1,5 +1,5 @@
-// TrackEnds: ends of tracks that wait for a partner, because the other rank or this rank has not
-// opened it yet.
+// TrackEnds holds the ends of tracks that wait for a partner, because one of the two ranks has not
+// opened its end yet.
 //
 // Ends of queues are joined in order. Ends of redistributions are joined if they have the same
 // content. An end that still exists is preferred to a gone one, which was closed while it waited. A

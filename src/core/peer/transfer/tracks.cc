@@ -187,8 +187,8 @@ void Tracks::close(Track& track, const Status& why, bool unmatched) {
   const auto own = tracks.find(track.number());
   if (own == tracks.end() || own->second != &track) return;
   tracks.erase(own);
-  // If the track is already closed, the peer knows. It learns of an abort separately: what is told
-  // here could come earlier, and cuts the reason.
+  // If the track is already closed, the peer knows. The peer learns of an abort separately. A
+  // message from here could arrive before that, and would cut the reason.
   const bool is_aborted = !messaging(track.communicator()).channel().aborted.ok();
   if (!track.closed().ok() || is_aborted) return;
   // A run in untold() has not begun, and neither have the later ones.

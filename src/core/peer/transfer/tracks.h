@@ -1,5 +1,5 @@
-// Tracks: the tracks between this rank and one peer (track.h). It opens and closes them, starts
-// their runs, and handles the peer's messages about them. All callers hold the baton.
+// Tracks manages the tracks between this rank and one peer (track.h). It opens and closes them,
+// starts their runs, and handles the peer's messages about them. All callers hold the baton.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +32,7 @@ class Tracks {
   // until it closes its end.
   void forget(Track& track) HETCOMM_UNDER_BATON;
   // Closes |track|, which has no run in flight, and tells the peer |why|. |unmatched|: no end of
-  // the peer's matches it, even one with the same terms.
+  // the peer matches |track|, not even one with the same terms.
   void close(Track& track, const Status& why, bool unmatched) HETCOMM_UNDER_BATON;
   // Starts |run|, which is pending, and gives it the next run number.
   void start(Operation& run) HETCOMM_UNDER_BATON;

@@ -1,5 +1,6 @@
-// Rendezvous: a message whose data waits for its receive. A SendTransfer also stands for a pulled
-// message (kPull). It then waits for kDone, or gives the operation back to be pushed.
+// SendTransfer and ReceiveTransfer are the two sides of a rendezvous: a message whose data waits
+// for its receive. A SendTransfer also stands for a pulled message (kPull). It then waits for
+// kDone, or gives the operation back to be pushed.
 //
 //   sender                                 receiver
 //     kAnnounce (length, readable key) -->    matched with a receive
@@ -40,7 +41,8 @@
 
 namespace hetcomm {
 
-// Owns itself from the announcement on, and retires when its operation has completed.
+// A SendTransfer owns itself from the announcement on, and retires when its operation has
+// completed.
 class SendTransfer final : public Mortal {
  public:
   SendTransfer(TransferTable& table, Operation& send);
@@ -185,7 +187,7 @@ class ReceiveTransfer final : public Mortal {
   static_assert(ChunkPools::kMaxDepth <= kMaxGranted);
   // The most bytes of a chunk that are sent again if its connection breaks.
   static constexpr uint64_t kRegrantBytes = 8u << 20;
-  // These apply when several connections share the load.
+  // The next two constants apply when several connections share the load.
   static constexpr uint64_t kMinShare = 128u << 10;
   static constexpr size_t kChunksPerRail = 2;
 

@@ -25,8 +25,9 @@ uint64_t length_of_extents(Extents extents, uint64_t offset, uint64_t length, ui
 
 }  // namespace
 
-// A range of the message in flight. It is granted to the sender or read by this side, then copied
-// to the device if necessary. Offered parts are copied out of the sender's memory at once.
+// A Chunk is a range of the message in flight. It is granted to the sender or read by this side,
+// then copied to the device if necessary. Offered parts are copied out of the sender's memory at
+// once.
 class ReceiveTransfer::Chunk final : public BulkOwner,
                                      public CopyHandler,
                                      public PutTarget,
@@ -468,11 +469,11 @@ bool ReceiveTransfer::want_get() {
   if (!rail->capabilities().put) return true;
   association_.need_rails(near_);
   if (!association_.choose_rails(near_).admit(rail->ends)) return false;
-  // A get uses one connection, puts use all.
+  // A get uses one connection. Puts use all of them.
   if (accepted_ > kMinShare && association_.count_bulk_rails(near_) > 1) return false;
   if (rail->capabilities().prefers_get) return true;
   chosen_ = receive_->buffers.on_host;
-  // Copies of devices take time of their own, so their transfers belong to no trial.
+  // Device copies take time of their own, so transfers of device memory belong to no trial.
   return table_.chooser().prefer_get(accepted_, chosen_);
 }
 

@@ -21,8 +21,8 @@ constexpr size_t kMaxCopies = 4;
 
 }  // namespace
 
-// One put. From user memory it starts at once. From a device the bytes first go into a staging
-// chunk, where they may be offered instead.
+// A Piece is one put, or one offer in place of a put. A put from user memory starts at once. Bytes
+// to be staged first go into a staging chunk, where they may be offered.
 class SendTransfer::Piece final : public BulkOwner, public CopyHandler, public Mortal {
  public:
   Piece(SendTransfer& transfer, Rail& rail, uint64_t offset, uint64_t length, const RemoteKey& key,
@@ -450,9 +450,9 @@ void SendTransfer::stopped(const PeerReason& why) {
 
 void SendTransfer::end(Code code, std::string text) {
   if (ending_) return;
-  // The receiver is also told of an abort, though it learns of it separately: it must not hold the
-  // announcement longer than this side counts it. The receiver of a run that has not granted
-  // anything yet is told when it grants.
+  // The receiver is also told of an abort, although it learns of the abort separately. The receiver
+  // must not hold the announcement longer than this side counts it. The receiver of a run that has
+  // not granted anything yet is told when it grants.
   const SendRun* run = of_track() ? track_->runs().find(track_run(*send_).run) : nullptr;
   const bool granted = granted_ || (run != nullptr && !run->grants.empty());
   if (!of_track() || granted) {

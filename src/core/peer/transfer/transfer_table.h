@@ -1,5 +1,5 @@
-// TransferTable: the transfers in progress with one peer, by the ids in messages, and the state
-// that they share. All callers hold the baton.
+// TransferTable holds the transfers in progress with one peer, by the ids in messages, and the
+// state that the transfers share. All callers hold the baton.
 #pragma once
 
 #include <algorithm>

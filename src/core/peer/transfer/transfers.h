@@ -1,4 +1,4 @@
-// The transfers by which this rank carries out an operation.
+// Transfers names the transfers by which this rank carries out an operation.
 #pragma once
 
 #include "src/core/progress/operation.h"

@@ -1,4 +1,4 @@
-// Atomic operations on remote memory, for both sides of a pair.
+// Encodes and performs atomic operations on remote memory, for both sides of a pair.
 #pragma once
 
 #include <atomic>

@@ -1,5 +1,5 @@
-// Credit: bytes that a rank may send before its peer has matched earlier ones. All counts are
-// modulo 2^32, so only their differences have a meaning. All callers hold the baton.
+// Credit is the number of bytes that a rank may send before its peer has matched earlier ones. All
+// counts are modulo 2^32, so only their differences have a meaning. All callers hold the baton.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Permits: counts the one-sided operations that this rank has requested from one peer, and those
+// Permits counts the one-sided operations that this rank has requested from one peer, and those
 // that it holds for the peer. Both counts are bounded.
 //
 // The initiator takes a permit for each operation that it requests from the owner, and has at most

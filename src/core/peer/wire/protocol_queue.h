@@ -1,5 +1,5 @@
-// ProtocolQueue: small protocol messages that wait for room. They leave in order, before queued
-// user messages. All callers hold the baton.
+// ProtocolQueue holds small protocol messages that wait for room. They leave in order, before
+// queued user messages. All callers hold the baton.
 #pragma once
 
 #include <algorithm>
@@ -23,8 +23,10 @@ static_assert(sizeof(TrackClosedBody) + kMaxReasonBytes <= kMaxProtocolBytes);
 struct ProtocolMessage {
   WireHeader header;
   uint32_t size;
-  uint32_t received;  // last message received at queueing; no later one is acknowledged
-  Permit permit;      // kept until the peer has acknowledged the message
+  // Number of the last message received before this one was queued. This message acknowledges no
+  // later one.
+  uint32_t received;
+  Permit permit;  // kept until the peer has acknowledged the message
   std::array<std::byte, kMaxProtocolBytes> body;
 };
 

@@ -1,4 +1,4 @@
-// Reasons: how ranks tell each other why operations end. The rank where a failure begins is its
+// Ranks tell each other the reasons why operations end. The rank where a failure begins is its
 // origin. Other ranks end their operations with a text that contains the origin's number, status
 // and text: "rank 2: DEVICE_LOST: device 1, copy to the host: ...".
 //

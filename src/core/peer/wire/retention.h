@@ -1,7 +1,7 @@
-// Retention: copies of the messages sent on a connection that may lose them while the peer lives.
-// They are kept until the peer has acknowledged them, and can be sent again on the next connection.
-// The store is one growing ring of bytes, and a push only copies. Room is made before the message
-// leaves, because a message that has left cannot be taken back.
+// Retention keeps copies of the messages sent on a connection that may lose messages while the peer
+// lives. A copy is kept until the peer has acknowledged the message, and can be sent again on the
+// next connection. The store is one growing ring of bytes, and a push only copies. Room is made
+// before the message leaves, because a message that has left cannot be taken back.
 #pragma once
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// Sequencer: the order of the messages between this rank and one peer, and what each side knows to
-// have arrived.
+// Sequencer keeps the order of the messages between this rank and one peer, and records what each
+// side knows to have arrived.
 //
 // Messages are numbered in each direction. The receiver handles them in order and drops duplicates.
 // On a connection that may lose messages while the peer lives, messages are kept until the peer has
@@ -33,9 +33,9 @@ class Sequencer {
   Sequencer& operator=(const Sequencer&) = delete;
 
   // --- sending ---
-  // Sends the next message over the current rail. It acknowledges all messages received, or those
-  // up to |acknowledged|. If the code is not kOk, nothing has left. Throws std::bad_alloc before
-  // anything leaves.
+  // Sends the next message over the current rail. The message acknowledges all messages received,
+  // or those up to |acknowledged|. If the code is not kOk, or if this throws std::bad_alloc,
+  // nothing has left.
   //
   // Inlined by force, so that |header| stays in registers. Reading it back from memory would wait
   // for the bytes of the message before it.
