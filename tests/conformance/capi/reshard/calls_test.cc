@@ -319,6 +319,48 @@ TEST_P(ReshardCalls, TooManyRefusalsEndThePlan) {
 }
 
 // Other executions in progress continue in order.
+// The ranks open both in different orders.
+TEST_P(ReshardCalls, QueueAndRedistributionMayHaveTheSameTag) {
+  CapiCase with_thread = GetParam();
+  with_thread.thread_progress = true;  // a queue needs it
+  run_job(with_thread, 2, [](Member& me) {
+    constexpr uint64_t kTag = 7;
+    std::unique_ptr<Moves> moves;
+    hetcomm_queue_t* queue = nullptr;
+    for (const bool is_queue : {me.rank() == 0, me.rank() == 1}) {
+      if (!is_queue) {
+        moves = std::make_unique<Moves>(me, std::vector{Way{}}, Wish{.tag = kTag});
+        continue;
+      }
+      const hetcomm_queue_options_t options{.struct_size = sizeof(options),
+                                            .tag = kTag,
+                                            .max_item_bytes = 8,
+                                            .depth = 1,
+                                            .weight = 0,
+                                            .max_bytes_per_second = 0};
+      ASSERT_EQ(hetcomm_queue_create(me.communicator(), 1 - me.rank(),
+                                     me.rank() == 0 ? HETCOMM_QUEUE_PUSH : HETCOMM_QUEUE_PULL,
+                                     &options, &queue),
+                HETCOMM_OK)
+          << hetcomm_last_error();
+    }
+    for (uint64_t i = 1; i <= 3; ++i) {
+      uint64_t item = me.rank() == 0 ? i : 0;
+      const hetcomm_buffer_t buffer = hetcomm_buffer_host(&item, sizeof(item));
+      hetcomm_request_t* request = nullptr;
+      ASSERT_EQ(me.rank() == 0 ? hetcomm_queue_push(queue, buffer, nullptr, &request)
+                               : hetcomm_queue_pull(queue, buffer, nullptr, &request),
+                HETCOMM_OK);
+      moves->expect_works(static_cast<uint32_t>(i));
+      const Outcome outcome = finish(request);
+      ASSERT_EQ(outcome.status, HETCOMM_OK) << outcome.text;
+      EXPECT_EQ(item, i);
+    }
+    me.meet();
+    EXPECT_EQ(hetcomm_queue_destroy(queue), HETCOMM_OK);
+  });
+}
+
 TEST_P(ReshardCalls, CancelledExecutionDoesNotAffectTheOthers) {
   run(2, [](Member& me) {
     for (const int32_t cancels : {0, 1}) {
