@@ -1,6 +1,6 @@
-// The only interface to devices for core and the transports: a table of functions over an opaque
-// device. Each kind of device fills hetcomm_device_table_t, whose header defines what each entry
-// promises; a plug-in may provide a kind.
+// Declares the table of functions over an opaque device. It is the only interface through which
+// core and the transports use devices. Each kind of device fills hetcomm_device_table_t, whose
+// header defines what each entry promises. A plug-in may provide a kind.
 //
 // An optional entry that a device leaves out is null, even if the device was built with an older
 // header.

@@ -1,5 +1,5 @@
-// Functions by which src/capi creates devices. Each folder devices/<x> defines its own. |options|
-// is the text after the name in HETCOMM_DEVICES ("bandwidth=10G:latency=2us").
+// Declares the functions with which src/capi creates devices. Each folder devices/<x> defines its
+// own. |options| is the text after the name in HETCOMM_DEVICES ("bandwidth=10G:latency=2us").
 #pragma once
 
 #include <string_view>

@@ -1,4 +1,4 @@
-// Configuration variables that select devices.
+// Declares the configuration variables that select devices.
 #pragma once
 
 #include "src/system/variable.h"

@@ -1,4 +1,5 @@
-// The host as a device: the CPU's own memory behind the same table as every accelerator.
+// HostDevice makes the host a device: the CPU's own memory behind the same table as every
+// accelerator.
 //
 // Each allocation is a mapping of its own file, so that other processes on the host can map it. The
 // files may use only a part of the process's file descriptors. Further allocations come from the

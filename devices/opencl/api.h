@@ -1,5 +1,5 @@
-// The OpenCL functions, from the loader library (libOpenCL.so.1), which dispatches to the run-times
-// of all vendors. Nothing is loaded before the first open().
+// Loads the OpenCL functions from the loader library (libOpenCL.so.1). The loader dispatches to the
+// run-times of all vendors. Nothing is loaded before the first open().
 #pragma once
 
 #ifndef CL_TARGET_OPENCL_VERSION

@@ -1,6 +1,6 @@
-// An OpenCL context with the objects that the library keeps in it: buffers, pinned host memory,
-// notices, kernels. Its memory is named by buffers (cl_mem), and by pointers where the vendor
-// supports them.
+// Context owns an OpenCL context and the objects that the library keeps in it: buffers, pinned host
+// memory, notices, kernels. The memory of a context is named by buffers (cl_mem), and by pointers
+// where the vendor supports them.
 #pragma once
 
 #include <cstddef>

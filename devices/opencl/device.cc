@@ -267,7 +267,7 @@ struct Pictures {
 
 }  // namespace
 
-// Copies |rows|, which begin at |location|, to or from |host|. They are one row or a part of
+// Copies |rows|, which begin at |location|, to or from |host|. |rows| are one row or a part of
 // pictures.
 Code OpenClDevice::copy_plane(Stream& stream, const Location& location, const DeviceRows& rows,
                               std::byte* host, bool to_host) {

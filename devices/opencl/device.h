@@ -1,5 +1,5 @@
-// An OpenCL device from any vendor: a context with one device. Its buffers are the device's memory,
-// and its queues are the streams. The context is made on first use.
+// OpenClDevice wraps one OpenCL device of any vendor with a context. Buffers are the device's
+// memory, and queues are its streams. The context is made on first use, unless a caller gives one.
 #pragma once
 
 #include <atomic>

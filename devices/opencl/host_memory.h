@@ -1,5 +1,5 @@
-// Host memory that OpenCL allocates, which copy engines reach at full speed. OpenCL cannot pin
-// memory that others have allocated.
+// HostMemory allocates host memory through OpenCL. Copy engines reach it at full speed. OpenCL
+// cannot pin memory that others have allocated.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// The location of bytes in a context's memory.
+// Defines Location, the place of bytes in a context's memory.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
-// The buffers of one OpenCL context that the library knows: its own allocations and the buffers
-// that a caller has registered.
+// Buffers tracks the buffers of one OpenCL context that the library knows: its own allocations and
+// the buffers that a caller has registered.
 //
 // A name of memory is a cl_mem. OpenCL dereferences any handle without checking it. So a name is
 // passed to OpenCL only if it is known here or looks like an object of this vendor.

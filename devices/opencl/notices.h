@@ -16,7 +16,7 @@ class Notices {
   explicit Notices(const Api& api) : api_(api), shared_(std::make_shared<Shared>()) {}
   Notices(const Notices&) = delete;
   Notices& operator=(const Notices&) = delete;
-  // Waits up to a second for pending notices. Later ones touch no file.
+  // Waits up to a second for pending notices. Notices that fire later touch no file.
   ~Notices();
 
   // Adds 1 to the eventfd |file| when |event| has completed. [any-thread]

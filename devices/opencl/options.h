@@ -1,4 +1,4 @@
-// Selects an OpenCL device: the text after "opencl:" in HETCOMM_DEVICES.
+// Parses the text after "opencl:" in HETCOMM_DEVICES, which selects an OpenCL device.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,7 @@
-// Context memory that is named by pointers: "unified shared memory" (USM), where the vendor has the
-// extension cl_intel_unified_shared_memory. The party that allocated it still owns it. Host USM and
-// USM that host and devices share count as host memory here: the CPU may touch them.
+// Pointers finds and copies context memory that is named by pointers, "unified shared memory"
+// (USM). Only vendors with the extension cl_intel_unified_shared_memory have it. The party that
+// allocated it still owns it. Host USM and USM that host and devices share count as host memory
+// here: the CPU may touch them.
 #pragma once
 
 #include <cstdint>

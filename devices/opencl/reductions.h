@@ -1,5 +1,5 @@
-// Kernels that reduce memory in a context, element by element. A kernel is compiled when it is
-// first needed, on a thread that lives as long as there are kernels to compile.
+// Reductions runs kernels that reduce memory in a context, element by element. A kernel is compiled
+// when it is first needed. The compiling thread ends when no kernel is left to compile.
 #pragma once
 
 #include <array>

@@ -1,5 +1,5 @@
-// The queue for a context's own set-up: mappings and first touches of memory. It is made on first
-// use.
+// SetupQueue owns the queue for a context's own set-up: mappings and first touches of memory. The
+// queue is made on first use.
 #pragma once
 
 #include <mutex>

@@ -1,4 +1,5 @@
-// A user's queue. The library observes its progress and can block it, but copies nothing in it.
+// UserQueue observes the progress of a user's queue and can block it. The library submits no copies
+// to such a queue.
 #pragma once
 
 #include "devices/opencl/api.h"

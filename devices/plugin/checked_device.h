@@ -1,6 +1,6 @@
 // Wraps a device whose table comes from another party, so that its functions return only statuses
-// that the table's header allows. Others would mislead the caller. CANCELLED, for example, is
-// reserved for the caller, and PENDING would make callers wait.
+// that the table's header allows. Other statuses would mislead the caller. CANCELLED, for example,
+// is reserved for the caller, and PENDING would make callers wait.
 #pragma once
 
 #include "devices/device.h"

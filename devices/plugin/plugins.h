@@ -1,4 +1,4 @@
-// Plug-ins: kinds of devices from shared libraries (hetcomm/device_plugin.h).
+// Plugins loads kinds of devices from shared libraries (hetcomm/device_plugin.h).
 //
 // A loaded library stays loaded until the process ends, since a vendor's threads may run in it.
 #pragma once

@@ -1,5 +1,5 @@
-// A simulated accelerator that behaves like a real one (memory that the CPU cannot touch, copies
-// that take time, streams, events), without hardware. README.md describes what is modelled.
+// SimDevice simulates an accelerator without hardware: memory that the CPU cannot touch, copies
+// that take time, streams and events. README.md describes what is modelled.
 #pragma once
 
 #include <cstdint>
@@ -39,7 +39,7 @@ class SimDevice final {
   const char* name() const { return name_.c_str(); }
   const char* pci_address() const { return pci_address_.empty() ? nullptr : pci_address_.c_str(); }
   int numa_node() const { return numa_node_; }  // -1: unknown
-  bool unified() const { return unified_; }     // true: it reports that any host memory suffices
+  bool unified() const { return unified_; }     // true: reports that any host memory suffices
   SimMemory& memory() { return *memory_; }
 
   Code stream_create(void** out_stream);
@@ -63,9 +63,9 @@ class SimDevice final {
   void event_release(void* event);
   static Code event_notify(void* event, int file);
 
-  // Pins host memory. A region that is pinned twice must be unpinned twice. A device that pins
-  // reads unpinned host memory when a copy is submitted, like vendors that stage it in their own
-  // memory.
+  // Pins host memory. A region that is pinned twice must be unpinned twice. A device that can pin,
+  // and that is not unified, reads unpinned host memory when a copy is submitted, like vendors that
+  // stage it in their own memory.
   Code pin_host(const void* host, uint64_t size);
   void unpin_host(const void* host);
   size_t pinned_regions();

@@ -1,7 +1,9 @@
-// Memory of a simulated device: its real bytes, and the two ways in which vendors name memory.
+// Provides the memory of a simulated device: an Arena with the real bytes, and a SimMemory that
+// names them in one of the two ways in which vendors name memory.
 //
-// All functions are thread-safe. The real bytes stay mapped as long as the device lives, so a copy
-// that outlives its allocation (a caller's mistake) touches garbage, never another object.
+// All functions of a SimMemory are thread-safe. The real bytes stay mapped as long as the device
+// lives. So a copy that outlives its allocation (a caller's mistake) touches garbage, and never
+// memory outside the device.
 #pragma once
 
 #include <cstddef>
@@ -41,7 +43,7 @@ class Mapping {
   uint64_t size_ = 0;
 };
 
-// The bytes of one device, handed out as ranges. Not thread-safe: its owner holds a lock.
+// Hands out ranges of the bytes of one device. Not thread-safe: its owner holds a lock.
 class Arena {
  public:
   static Result<Arena> create(uint64_t capacity);
@@ -68,7 +70,7 @@ class Arena {
   std::map<uint64_t, uint64_t> free_;  // offset -> size; adjacent ranges are merged
 };
 
-// Memory whose names look like those of a vendor.
+// Allocates memory whose names look like those of a vendor.
 class SimMemory {
  public:
   virtual ~SimMemory() = default;
@@ -81,7 +83,7 @@ class SimMemory {
   // Returns whether |name| may belong to this device. Costs only a comparison.
   virtual bool may_name(const void* name) const = 0;
   // Finds the real bytes of [name + offset, + size). kInvalidArgument: not a name of this device.
-  // kStaleHandle: it was freed before. kOutOfRange: the bytes exceed one allocation.
+  // kStaleHandle: the allocation was freed before. kOutOfRange: the bytes exceed one allocation.
   virtual Code resolve(const void* name, uint64_t offset, uint64_t size, std::byte** out_bytes) = 0;
   // Returns the file whose mapping contains |bytes|, a result of resolve(). -1: there is none.
   virtual int file_of(const std::byte* bytes, uint64_t* out_offset) const = 0;

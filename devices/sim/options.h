@@ -1,4 +1,4 @@
-// Options of a simulated device: the text after its name in HETCOMM_DEVICES.
+// Parses the options of a simulated device, the text after its name in HETCOMM_DEVICES.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,9 @@
 namespace hetcomm {
 
 struct SimOptions {
-  uint64_t bandwidth_bytes_per_s = 0;  // in each direction; 0: as fast as the CPU copies
-  uint64_t latency_ns = 0;             // per copy
+  // Bandwidth of each direction between host and device. 0: as fast as the CPU copies.
+  uint64_t bandwidth_bytes_per_s = 0;
+  uint64_t latency_ns = 0;  // per copy
   uint64_t memory_bytes = uint64_t{4} << 30;
   std::string pci_address;  // reported PCI address; empty: none
   static constexpr uint64_t kNoNode = UINT64_MAX;

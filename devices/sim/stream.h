@@ -1,5 +1,5 @@
-// Streams of a simulated device. Each has one worker thread, which copies in order at the speed of
-// the simulated bus and sleeps while it is idle.
+// SimStream is a stream of a simulated device. Each stream has one worker thread, which copies in
+// order at the speed of the simulated bus and sleeps while it is idle.
 //
 //   submit --> queue --> worker: latency, then slices: book the bus, copy --> wait for the bus
 //   --> done
@@ -24,7 +24,8 @@
 
 namespace hetcomm {
 
-// One direction between host and device. All streams of a device share its two buses.
+// Books the time of transfers in one direction between host and device, or within the device. All
+// streams of a device share its buses.
 class SimBus {
  public:
   explicit SimBus(uint64_t bandwidth_bytes_per_s) : bandwidth_(bandwidth_bytes_per_s) {}

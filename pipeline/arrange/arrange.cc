@@ -24,7 +24,7 @@ CheckOptions check_options(const ArrangeProblem& problem) {
   return options;
 }
 
-// The best schedule so far.
+// Keeps the best schedule so far.
 class Best {
  public:
   explicit Best(const ArrangeProblem& problem) : problem_(problem) {}
@@ -90,7 +90,8 @@ void offer_known(const ArrangeProblem& problem, Best& best) {
   }
 }
 
-// Offers what the list scheduler makes of several rules, while |effort| lasts. Takes the effort.
+// Offers the schedules that the list scheduler makes by several rules, while |effort| lasts. Lowers
+// |effort| by the steps of each.
 void offer_lists(const ArrangeProblem& problem, Best& best, uint64_t& effort) {
   const uint32_t stages = problem.stages();
   const uint64_t steps = uint64_t{3} * stages * problem.micro_batches;

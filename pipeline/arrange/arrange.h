@@ -1,6 +1,6 @@
 // Arranges the steps of a pipeline under a memory limit. A limit below the warm-up of a schedule's
-// rule asks for another order, and not for the same order with fewer warm-up steps: that would be
-// slower than 1F1B.
+// rule calls for another order of steps. The rule's order with fewer warm-up steps would be slower
+// than 1F1B.
 #pragma once
 
 #include <cstdint>
@@ -18,10 +18,10 @@ struct ArrangeOptions {
   uint32_t seed = 1;
 };
 
-// Returns a sound schedule of level 1 within all limits. Takes no longer than the known schedules
-// for the same stages of each rank where these fit in the limits: 1F1B, Eager-1F1B, ZB-H1 and
-// ZB-H2; interleaved schedules; ZB-V. The same arguments give the same schedule on every machine.
-// Fails as check_problem() does, and with kInvalidArgument if no order was found.
+// Returns a sound schedule of level 1 within all limits. It takes no longer than the known
+// schedules for the same stages of each rank, as far as these keep the limits: 1F1B, Eager-1F1B,
+// ZB-H1 and ZB-H2; interleaved schedules; ZB-V. The same arguments give the same schedule on every
+// machine. Fails as check_problem() does, and with kInvalidArgument if no order was found.
 Result<Schedule> arrange(const ArrangeProblem& problem, const ArrangeOptions& options = {});
 
 }  // namespace hetcomm::pipeline

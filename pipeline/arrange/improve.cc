@@ -59,8 +59,8 @@ class Improver {
     }
   }
 
-  // Returns how much slower a schedule may be than the one before it. The bound falls to 0, and is
-  // random: greater ones are rarer by powers of two.
+  // Returns how much slower a schedule may be than the one before it. The bound falls to 0 over the
+  // trials. It is random: each greater value is half as likely as the one before.
   uint64_t tolerance() {
     constexpr uint64_t kMillion = 1'000'000;
     const uint64_t start_ns = best_ns_ / 500;
@@ -71,8 +71,9 @@ class Improver {
     return falling_ns / 10 * 7 * luck;
   }
 
-  // Returns whether the action at |from| may go to |to|: no action that has to come before another
-  // one comes after it. Steps of one kind and stage keep their order, so that links stay in order.
+  // Returns whether the action at |from| may go to |to|. It may not pass an action that depends on
+  // it, or on which it depends. Steps of one kind and stage keep their order, so that links stay in
+  // order.
   static bool may_move(const std::vector<Action>& actions, size_t from, size_t to) {
     const Action& moved = actions[from];
     const size_t first = std::min(from, to);

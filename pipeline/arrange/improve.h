@@ -1,5 +1,5 @@
-// Improves a schedule by exchanging steps of one rank, as long as a simulation gets no slower, or a
-// little slower at first (simulated annealing).
+// Improves a schedule by simulated annealing. A trial moves a step of one rank, and is kept if the
+// simulated time does not grow. Early trials may make the schedule a little slower.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 namespace hetcomm::pipeline {
 
 struct ImproveOptions {
-  uint64_t trials = 0;  // each moves one step, and simulates the schedule
+  uint64_t trials = 0;  // number of trials; each moves one step and simulates the schedule
   uint32_t seed = 1;
 };
 

@@ -54,7 +54,7 @@ class ListScheduler {
     uint32_t backwards = 0;
     uint32_t weights = 0;
     std::vector<uint64_t> input_ns;  // by micro-batch: when the input is there
-    std::vector<uint64_t> grad_ns;   // likewise the gradient of the output
+    std::vector<uint64_t> grad_ns;   // by micro-batch: when the gradient of the output is there
     uint64_t forward_free_ns = 0;    // when the link behind the stage is free
     uint64_t backward_free_ns = 0;   // when the link before the stage is free
   };
@@ -76,8 +76,8 @@ class ListScheduler {
     if (own.start_ns != kNever) order_.insert({own.start_ns, rank});
   }
 
-  // Sets what a forward step of each of a rank's stages needs until the stages of the rank that
-  // depend on it can go on.
+  // Sets the reserves of the stages |own| of a rank. The reserve is the memory that a forward step
+  // needs until it and the rank's later stages can go on.
   void fill_reserves(const std::vector<uint32_t>& own) {
     int64_t after = 0;  // what the later stages need
     for (size_t i = own.size(); i-- > 0;) {

@@ -1,4 +1,4 @@
-// The C API of libhetcomm as the executor uses it: statuses become Status, and handles are owned.
+// Wraps the C API of libhetcomm for the executor: statuses become Status, and handles have owners.
 #pragma once
 
 #include <chrono>
@@ -33,7 +33,7 @@ inline Status of_operation(const hetcomm_completion_t& completion) noexcept {
 }
 
 // Waits for the operation, which ends at its own deadline at the latest. |request| is nullptr
-// afterwards, unless |timeout_ns| has passed.
+// afterwards, unless the wait itself has failed, as when |timeout_ns| has passed.
 inline Status wait_and_clear(hetcomm_request_t*& request, uint64_t timeout_ns) {
   hetcomm_completion_t completion;
   HETCOMM_RETURN_IF_ERROR(of_call(hetcomm_request_wait(request, timeout_ns, &completion)));
@@ -53,7 +53,7 @@ inline Result<bool> test_and_clear(hetcomm_request_t*& request) {
 // Waits a little before another attempt to get memory, since nothing tells when there is some.
 inline void wait_for_memory() { std::this_thread::sleep_for(std::chrono::milliseconds(1)); }
 
-// Waits until the operation has ended, and so uses its memory no more. |request| is nullptr
+// Waits until the operation has ended and no longer uses its memory. |request| is nullptr
 // afterwards.
 inline Status wait(hetcomm_request_t*& request) {
   while (true) {
@@ -63,13 +63,14 @@ inline Status wait(hetcomm_request_t*& request) {
     wait_for_memory();
   }
 }
-// Waits for an operation, if there is one, however it ends.
+// Waits for the operation, if there is one, and ignores its status.
 inline void drain(hetcomm_request_t*& request) {
   if (request != nullptr) static_cast<void>(wait(request));
   request = nullptr;
 }
 
-// Returns a failure with what |make| returns before its text, or as it is if there is no memory.
+// Returns a failure with the text of |make| before its own. Without memory for a text, and on
+// success, |status| is unchanged.
 template <typename Make>
 Status annotated(const Status& status, Make&& make) noexcept {
   if (status.ok()) return status;

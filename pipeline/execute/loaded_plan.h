@@ -1,4 +1,4 @@
-// Loads what one rank needs of a pipeline plan: its programs and its channels.
+// LoadedPlan holds what one rank needs of a pipeline plan: its programs and its channels.
 #pragma once
 
 #include <array>

@@ -1,4 +1,4 @@
-// The norm of gradients, over parts of them.
+// GradientNorm computes the norm of gradients from their parts.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,7 @@ namespace hetcomm::pipeline {
 
 class GradientNorm {
  public:
-  // |type| is above 0; infinite: the greatest absolute value.
+  // |type| is the p of the p-norm, above 0. If infinite, the norm is the greatest absolute value.
   explicit GradientNorm(double type) : type_(type) {}
 
   // Adds |count| elements of |datatype|, one of HETCOMM_INT8 to HETCOMM_COMPLEX128.

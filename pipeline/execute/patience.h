@@ -12,7 +12,7 @@
 namespace hetcomm::pipeline {
 
 struct Patience {
-  uint64_t wait_ns = UINT64_MAX;  // of each wait
+  uint64_t wait_ns = UINT64_MAX;  // bound of each wait
   // Called about every kAskNs while something waits. A failure ends the wait. Empty: nothing is
   // asked.
   std::function<Status()> ask;
@@ -20,7 +20,7 @@ struct Patience {
   static constexpr uint64_t kAskNs = 50'000'000;
 };
 
-// Calls wait(ns), which returns none if it has waited so long in vain, until it returns a status.
+// Calls wait(ns) until it returns a status. wait(ns) returns none if it has waited |ns| in vain.
 // Fails with kTimedOut when |patience| has run out.
 template <typename Wait>
 Status wait_patiently(const Patience& patience, Wait&& wait) {

@@ -1,4 +1,5 @@
-// The trainer's side of a pipeline: copies of what hetcomm_pipeline_create() got.
+// Trainer holds the trainer's side of a pipeline, copied from the arguments of
+// hetcomm_pipeline_create().
 #pragma once
 
 #include <vector>

@@ -21,7 +21,7 @@ struct ForecastQuestion {
   std::vector<StageTime> stages;        // of all pipelines, one after the other
   uint32_t overlap_ppm = 0;             // as PipelineTimes::overlap_ppm
   std::optional<reshard::Links> links;  // none: transfers take no time
-  std::vector<ItemBytes> items;         // of each item
+  std::vector<ItemBytes> items;         // by item
 };
 
 // Fails with kInvalidArgument for a wrong document; the text names the line of a syntax error, or

@@ -1,4 +1,4 @@
-// The outlook of a whole plan: all its pipelines at once, over the links of a model.
+// Makes the outlook of a whole plan: all its pipelines at once, over the links of a model.
 #pragma once
 
 #include "pipeline/joint/forecast_question.h"

@@ -1,10 +1,11 @@
 // Measures a run by the traces of its ranks (hetcomm_pipeline_trace).
 //
-// Each trace counts from the beginning of the run on its rank, so clocks differ by as much as ranks
-// began apart. A transfer that a step waited for took from the end of the step that made it to the
-// start of the one that waited. That is off by the difference of two clocks, but in the opposite
-// direction by as much less: half of the sum is the transfer, half of the difference is that of the
-// clocks. Both directions of a boundary are taken for alike.
+// Each trace counts from the beginning of the run on its rank, so two clocks differ by the time
+// between these beginnings. If a step waited for a transfer, the transfer lasted from the end of
+// the step that made the data to the start of the step that waited. That measure is too long by the
+// difference of the two clocks. In the opposite direction it is too short by as much. Both
+// directions of a boundary are assumed to take equally long. So the transfer takes half of the sum
+// of both measures, and the clocks differ by half of their difference.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +35,7 @@ struct RankTrace {
   std::vector<TracedStep> steps;
 };
 
-// Reads a trace in JSON. Reports wrong entries by |fields|, also that it is of an evaluation.
+// Reads a trace in JSON. Reports wrong entries, and a trace of an evaluation, by |fields|.
 RankTrace read_trace(present::Fields fields);
 
 // Returns the schedule that the traces show. Fails with kInvalidArgument if they are of different
@@ -48,8 +49,8 @@ struct MeasuredRun {
   std::vector<bool> is_split;     // by stage: measured in parts, not in whole backward steps
   // The part of the shorter step of a pair that was hidden, where a callback performed pairs.
   std::optional<uint32_t> overlap_ppm;
-  // By the stage before the boundary: from the end of a step until its data has arrived. None if
-  // no step waited for it in one of the directions: then the schedule hides it.
+  // By the stage before the boundary: from the end of a step until its data has arrived. None: no
+  // step waited for it in one of the directions, so the schedule hides it.
   std::vector<std::optional<uint64_t>> transfer_ns;
   // By rank and action; of several ranks of a stage the longest. 0 for steps that are no
   // computation.

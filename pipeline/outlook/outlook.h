@@ -1,4 +1,4 @@
-// The outlook of a schedule: whether it is sound, what it holds, and how long it will take.
+// Outlook says whether a schedule is sound, what it holds, and how long it will take.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ struct Outlook {
   bool has_times = false;          // false: each F, I and W takes 1, and transfers nothing
   PipelineTimes times;
   Forecast forecast;  // with the spans of all actions
-  // With routes: the links that transfers share, and the reductions.
+  // The links that transfers share, and the reductions. Only with routes.
   struct Resource {
     std::string name;
     uint64_t busy_ns = 0;
@@ -82,7 +82,7 @@ std::string to_json(const Outlook& outlook);
 std::string to_chrome_trace(const Outlook& outlook);
 // Returns a Gantt chart. Fails with kUnsupported if there is too much to see in a picture.
 Result<std::string> to_svg(const Outlook& outlook);
-// Returns the same with |run| of the schedule below the forecast of each rank.
+// Returns a Gantt chart with |run| of the schedule below the forecast of each rank.
 Result<std::string> to_svg(const Outlook& outlook, const MeasuredRun& run);
 
 }  // namespace hetcomm::pipeline

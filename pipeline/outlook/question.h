@@ -20,13 +20,13 @@ namespace hetcomm::pipeline {
 inline constexpr uint64_t kMaxQuestionSteps = uint64_t{1} << 22;
 
 struct ScheduleQuestion {
-  Schedule schedule;              // lowered as is asked for; not checked
+  Schedule schedule;              // lowered as the document asks; not checked
   std::vector<uint32_t> exposed;  // H-1F1B: boundaries that no schedule can hide (warmups.h)
   std::optional<PipelineTimes> times;
   std::vector<QuestionRoute> routes;  // empty: each direction of a boundary has a link of its own
   CheckOptions check;                 // in_flight is empty if the document has none
   std::vector<RankTrace> traces;      // of a run of the schedule; run_view.h looks at it
-  // Better schedules may split backward steps although the schedule does not.
+  // True if better schedules may split backward steps although |schedule| does not.
   bool may_split = false;
   // The most activations of each stage that better schedules may keep; 0: any number.
   std::vector<uint64_t> stage_limits;

@@ -34,7 +34,7 @@ struct QuestionRoute {
 // A question for the simulator by events.
 struct RoutedInput {
   EventInput input;                    // of one pipeline
-  std::vector<std::string> resources;  // their names, by number
+  std::vector<std::string> resources;  // names of the resources, by number
 };
 
 // Returns what H-1F1B has to hide at each of the boundaries of |stages| stages, the slower

@@ -1,5 +1,5 @@
-// A run beside its forecast: what it took, what moved since the times that were known, and which
-// schedule would do better.
+// RunView compares a run with its forecast: how long the run took, which times differ from the
+// known ones, and which schedule would do better.
 #pragma once
 
 #include <cstdint>
@@ -39,7 +39,7 @@ struct RunView {
   uint64_t replayed_ns = 0;
   bool had_times = false;        // the question had times
   std::vector<MovedTime> moved;  // by more than a tenth
-  int64_t limit = 0;             // what a rank of a candidate may keep
+  int64_t limit = 0;             // most that a rank of a candidate may keep
   bool may_split = false;
   std::vector<Candidate> candidates;  // the fastest first
   // True if the first candidate is at least 1 % faster than the schedule that ran, and times have

@@ -22,10 +22,10 @@ struct PipelineView {
   // they do between the backward steps.
   Schedule evaluation;
   std::vector<uint32_t> exposed;          // H-1F1B: boundaries that no schedule can hide
-  std::vector<uint32_t> in_flight;        // by boundary of the plan; at least 1
-  std::vector<uint32_t> stage_in_flight;  // and by stage but the last: to its next stage
-  std::vector<uint64_t> peaks;            // activations that live at a time, by group
-  std::vector<uint64_t> stage_peaks;      // and by stage
+  std::vector<uint32_t> in_flight;        // items by boundary of the plan; at least 1
+  std::vector<uint32_t> stage_in_flight;  // items by stage but the last, to its next stage
+  std::vector<uint64_t> peaks;            // most activations that live at a time, by group
+  std::vector<uint64_t> stage_peaks;      // most activations that live at a time, by stage
 };
 
 // Checks |plan|. Returns a view of each of its pipelines. Fails with kInvalidArgument, and a text

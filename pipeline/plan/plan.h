@@ -32,7 +32,7 @@ struct StageDegrees {
   uint32_t context = 1;
   uint32_t tensor = 1;
   uint32_t expert = 1;
-  std::string order = "dct";  // how the ranks are numbered, slowest first
+  std::string order = "dct";  // axes by which the ranks are numbered, slowest first
   bool zigzag = false;        // context parallelism with paired pieces
   bool operator==(const StageDegrees&) const = default;
 };
@@ -68,15 +68,15 @@ struct PlanTensor {
   std::optional<uint32_t> data;
   std::optional<uint32_t> context;
   std::optional<uint32_t> tensor;
-  // The dimension whose length differs between micro-batches: one of PlanPipeline::lengths. |shape|
-  // has the greatest.
+  // The dimension whose length differs between micro-batches. The length is one of
+  // PlanPipeline::lengths, and |shape| has the greatest.
   std::optional<uint32_t> varies;
   bool has_gradient = true;
   bool operator==(const PlanTensor&) const = default;
 };
 
 struct PlanBoundary {
-  uint32_t from = 0;  // stages
+  uint32_t from = 0;  // the stage that makes the tensors
   uint32_t to = 0;
   std::vector<PlanTensor> tensors;
   int32_t strategy = 0;      // one of HETCOMM_STRATEGY_*
@@ -87,8 +87,8 @@ struct PlanBoundary {
 
 struct PlanPipeline {
   uint32_t micro_batches = 0;
-  uint32_t micro_batch_size = 0;  // samples of all ranks of a stage
-  std::vector<uint64_t> lengths;  // that a micro-batch may have, ascending; empty: one for all
+  uint32_t micro_batch_size = 0;  // samples in a micro-batch, over all ranks of a stage
+  std::vector<uint64_t> lengths;  // of a micro-batch, ascending; empty: all have the same
   std::vector<PlanStage> stages;
   PlanSchedule schedule;
   std::vector<PlanBoundary> boundaries;

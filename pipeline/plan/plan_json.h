@@ -22,8 +22,8 @@ Result<PipelinePlan> parse_plan(std::string_view json);
 // Returns the document: all fields, sorted by name. Equal plans have equal documents.
 std::string to_json(const PipelinePlan& plan);
 
-// Returns a hash of |plan| without its provenance. Ranks compare it; it does not withstand somebody
-// who looks for plans with the same hash.
+// Returns a hash of |plan| without its provenance. Ranks compare the hash. It does not withstand
+// somebody who looks for plans with the same hash.
 using PlanHash = std::array<uint64_t, 2>;
 PlanHash hash_of(const PipelinePlan& plan);
 // Returns the hash in 32 hexadecimal digits.

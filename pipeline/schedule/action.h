@@ -1,4 +1,4 @@
-// An action: one step of one rank in a pipeline schedule.
+// An Action is one step of one rank in a pipeline schedule.
 //
 // Forward and backward work belongs to a stage and a micro-batch. Stages are numbered from 0 in the
 // order of the model. A rank may hold several stages, which are then also called its chunks.

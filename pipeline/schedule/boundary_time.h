@@ -7,7 +7,7 @@ namespace hetcomm::pipeline {
 
 struct BoundaryTime {
   uint64_t busy_ns = 0;     // time for which the transfer occupies the link
-  uint64_t latency_ns = 0;  // time from then until the data has arrived
+  uint64_t latency_ns = 0;  // time from the end of |busy_ns| until the data has arrived
   bool operator==(const BoundaryTime&) const = default;
 };
 

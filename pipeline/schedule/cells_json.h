@@ -1,4 +1,4 @@
-// The actions of a rank as a list of cells in a JSON document.
+// Writes and reads the actions of a rank as a list of cells in a JSON document.
 #pragma once
 
 #include <string>

@@ -25,10 +25,10 @@ struct CheckResult {
   std::vector<int64_t> peaks;  // by rank
 };
 
-// Checks |schedule|, of any level. At every level a computation waits for its data by itself; waits
-// let a rank wait earlier. UNSHARD and RESHARD are not checked against the steps between them.
-// Fails with kInvalidArgument and a text that names the rank and
-// the action. Fails with kOutOfRange if only a limit is exceeded.
+// Checks |schedule|, which may be of any level. At every level a computation itself waits for its
+// data. Wait actions let a rank wait earlier. UNSHARD and RESHARD are not checked against the steps
+// between them. Fails with kInvalidArgument and a text that names the rank and the action. Fails
+// with kOutOfRange if only a limit is exceeded.
 //
 // A schedule either has no backward steps, or has for every stage and micro-batch B, or I and W. At
 // level 1 the items of a boundary go in the order of its sender. At the higher levels they are told

@@ -1,5 +1,5 @@
-// Generators: the known schedules of level 1, by their shape. All are functions of counts alone;
-// warmups.h turns times into counts. Invalid counts are refused with kInvalidArgument.
+// Generates the known schedules of level 1, by their shape. All generators are functions of counts
+// alone. warmups.h turns times into counts. Invalid counts are refused with kInvalidArgument.
 //
 // A stage's steps for one micro-batch are F (forward) and B (backward). B may be split in I (input
 // gradient) and W (weight gradient).
@@ -31,8 +31,8 @@ struct SplitOrder {
 };
 Result<Schedule> split_one_f_one_b(const std::vector<uint32_t>& warmups, const SplitOrder& order,
                                    uint32_t micro_batches);
-// ZB-H1 and ZB-H2 of Qi et al. (Zero Bubble Pipeline Parallelism, section 2): as many activations
-// as 1F1B has, and twice as many less one.
+// ZB-H1 and ZB-H2 of Qi et al. (Zero Bubble Pipeline Parallelism, section 2). H1 keeps as many
+// activations as 1F1B, and H2 twice as many less one.
 Result<Schedule> zero_bubble_h1(uint32_t ranks, uint32_t micro_batches);
 Result<Schedule> zero_bubble_h2(uint32_t ranks, uint32_t micro_batches);
 // H2's four phases F, R, I, W. |recomputes| tells which stages have R.

@@ -16,7 +16,7 @@ struct LivePeaks {
 };
 
 // An activation lives until the gradient of the weights is there. Without backward steps it ends
-// with its step. Those that the steps of a pair free live until both have ended.
+// with its step. Activations that a step of a pair frees live until both steps have ended.
 LivePeaks count_live(const Schedule& schedule);
 
 }  // namespace hetcomm::pipeline

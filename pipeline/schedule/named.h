@@ -1,4 +1,4 @@
-// Schedules by their names, from counts and times.
+// Makes schedules by their names, from counts and times.
 #pragma once
 
 #include <cstdint>
@@ -16,10 +16,11 @@ struct ScheduleParameters {
   uint32_t ranks = 0;
   uint32_t chunks = 0;  // stages of each rank; 0: as many as the schedule needs, 2 if it takes any
   uint32_t micro_batches = 0;
-  // Virtual-1F1B: the stages before its slow boundaries. H-1F1B: times of all stages and
-  // boundaries, and its epsilon (warmups.h).
+  // Virtual-1F1B: the stages before its slow boundaries.
   std::vector<uint32_t> slow_boundaries;
-  std::vector<uint64_t> stage_ns;  // forward and backward
+  // H-1F1B: the forward and backward time of each stage, the time of each boundary, and the epsilon
+  // (warmups.h).
+  std::vector<uint64_t> stage_ns;
   std::vector<BoundaryTime> boundaries;
   uint32_t epsilon_ppm = 0;
   // Four-phase: the stages that recompute.

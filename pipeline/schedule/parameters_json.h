@@ -1,4 +1,4 @@
-// The parameters of a named schedule in a JSON document, as a pipeline plan has them.
+// Writes the parameters of a named schedule as a pipeline plan has them in its JSON document.
 #pragma once
 
 #include <utility>

@@ -1,4 +1,4 @@
-// A schedule: the actions of all ranks of one pipeline, in the order of each rank.
+// A Schedule holds the actions of all ranks of one pipeline, in the order of each rank.
 //
 // A schedule has one of three levels. Level 1 has computations, reductions and bubbles only: data
 // goes from stage to stage by itself. Level 2 adds sends and receives, and a computation waits for

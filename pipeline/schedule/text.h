@@ -1,4 +1,5 @@
-// Schedules as text: PyTorch's CSV form of pipeline schedules, one line for each rank.
+// Writes and reads schedules as text: PyTorch's CSV form of pipeline schedules, one line for each
+// rank.
 //
 // An action is its stage, its kind and its micro-batch: "0F3", "1SEND_B0", "2REDUCE_GRAD". A bubble
 // is an empty cell. Two actions that may overlap are one cell: "(0F7;7B3)OVERLAP_F_B".

@@ -1,4 +1,4 @@
-// A forecast: when each action of a schedule starts and ends.
+// A Forecast says when each action of a schedule starts and ends.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ struct Forecast {
   std::vector<uint64_t> busy_ns;  // by rank: time in computations
   // By rank and action. The two actions of a pair have the same span. Empty unless asked for.
   std::vector<std::vector<Span>> actions;
-  std::vector<std::vector<Bound>> bounds;  // likewise
+  std::vector<std::vector<Bound>> bounds;  // by rank and action; empty unless asked for
 
   // Returns the time in which |rank| does not compute.
   uint64_t idle_ns(uint32_t rank) const { return total_ns - busy_ns[rank]; }

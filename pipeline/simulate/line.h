@@ -1,4 +1,5 @@
-// A queue whose entries stay in one block of memory: most are short, and many are made.
+// A Line is a queue whose entries stay in one block of memory. Most lines are short, and many are
+// made.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +23,7 @@ class Line {
 
  private:
   std::vector<Entry> entries_;
-  size_t first_ = 0;  // those before it have left
+  size_t first_ = 0;  // index of the front; the entries before it have left
 };
 
 }  // namespace hetcomm::pipeline

@@ -2,7 +2,7 @@
 // edges are the order of a rank, the order of a link, and the data.
 //
 // Every boundary has a link of its own for each direction, on which the items go in the order in
-// which they are sent. What needs more is for events.h: shared links and NICs, staging.
+// which they are sent. events.h simulates shared links and NICs, and staging.
 #pragma once
 
 #include <cstdint>
@@ -16,9 +16,10 @@
 namespace hetcomm::pipeline {
 
 struct SimulateOptions {
-  // For level 1: as CheckOptions::in_flight (check.h), but empty: data goes as soon as it is there.
-  // The sender learns that an item was taken after the latency of the other direction.
-  // At the higher levels a transfer starts when both its send and its receive have been reached.
+  // For level 1: as CheckOptions::in_flight (check.h), except that an empty list sets no bound.
+  // Data then goes as soon as it is there. The sender learns that an item was taken after the
+  // latency of the other direction. At the higher levels a transfer starts when both its send and
+  // its receive have been reached.
   std::vector<uint32_t> in_flight;
   StepLengths lengths;       // empty: steps take what |times| say of their stages
   bool keeps_spans = false;  // whether the forecast has Forecast::actions
@@ -28,7 +29,7 @@ struct SimulateOptions {
 // long.
 Status check_times(const Schedule& schedule, const PipelineTimes& times);
 
-// Simulates a sound schedule (check.h) of any level. Fails as check_times(), and with
+// Simulates a sound schedule (check.h) of any level. Fails as check_times() does, and with
 // kInvalidArgument if the schedule cannot go on: it is not sound, or receives are posted in another
 // order than the items are sent.
 Result<Forecast> simulate(const Schedule& schedule, const PipelineTimes& times,

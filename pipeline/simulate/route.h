@@ -1,4 +1,4 @@
-// The way of a transfer between two ranks.
+// A Route is the way of a transfer between two ranks.
 #pragma once
 
 #include <cstdint>

@@ -21,8 +21,8 @@ struct StageTime {
 
 struct PipelineTimes {
   std::vector<StageTime> stages;
-  // By the stage before the boundary; one less than stages, or none: transfers take no time. A
-  // boundary between stages of one rank takes none in any case.
+  // By the stage before the boundary: one entry less than |stages|, or none if transfers take no
+  // time. A boundary between stages of one rank never takes time.
   std::vector<BoundaryTime> forward;
   std::vector<BoundaryTime> backward;
   // The part of the shorter one of two overlapping steps that is hidden, in millionths.

@@ -1,4 +1,4 @@
-// Events in the order of their times, and transfers that take turns on resources.
+// EventQueue orders events by their times. Transfers lets transfers take turns on resources.
 #pragma once
 
 #include <algorithm>
@@ -104,7 +104,7 @@ class Transfers {
     bool operator==(const Step&) const = default;
   };
   struct Resource {
-    Line<Step> line;  // who needs it; the first one has it if |is_busy|
+    Line<Step> line;  // the hops that need it; the first one has it if |is_busy|
     bool is_busy = false;
     uint64_t busy_ns = 0;
   };
