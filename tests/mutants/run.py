@@ -116,7 +116,8 @@ class Tests:
         self.of_ctest = re.findall(r"Test +#\d+: (\S+)", self.output_of("ctest", "-N"))
 
     def output_of(self, *command):
-        return subprocess.run(command, cwd=self.build, text=True, check=True, stdout=subprocess.PIPE).stdout
+        environment = {name: value for name, value in os.environ.items() if name != "HETCOMM_TEST_TIMING"}
+        return subprocess.run(command, cwd=self.build, text=True, check=True, stdout=subprocess.PIPE, env=environment).stdout
 
     def names(self, program):
         """The names of a program's tests, without tests of time, which run by ctest only."""
