@@ -1,6 +1,6 @@
 // BatonRole stands for a context's baton in clang's thread-safety analysis.
 //
-// The thread that holds a context's baton alone touches the state of core and of transports. State
+// Only the thread that holds a context's baton touches the state of core and of transports. State
 // that a transport shares with its own threads is an exception. One role stands for the batons of
 // all contexts, because clang cannot tell that two expressions name the same engine. No thread
 // holds two batons. The lock itself is BatonLock in src/core/progress.

@@ -1,6 +1,7 @@
-// Encodes set-up data (descriptors, hellos, store messages). Integers are little endian, and a
-// string follows its length. The reader treats its input as hostile: it never reads past the end,
-// and after the first failure every further read fails too, so that one check at the end is enough.
+// ByteWriter encodes set-up data (descriptors, hellos, store messages), and ByteReader decodes it.
+// Integers are little endian, and a string follows its length. The reader treats its input as
+// hostile and never reads past the end. After the first failure every further read fails too, so
+// one check at the end is enough.
 #pragma once
 
 #include <algorithm>

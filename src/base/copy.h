@@ -1,4 +1,4 @@
-// Copy functions for more than a few bytes.
+// Copies more than a few bytes faster than memcpy.
 #pragma once
 
 #include <cstddef>

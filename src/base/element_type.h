@@ -1,4 +1,4 @@
-// ElementType: the types of tensor elements that every layer knows.
+// ElementType lists the types of tensor elements that every layer knows.
 #pragma once
 
 #include <cstddef>

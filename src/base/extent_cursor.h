@@ -1,5 +1,5 @@
-// A position in an extent list. A caller that keeps the cursor between calls walks a list piece by
-// piece in one pass.
+// ExtentCursor is a position in an extent list. A caller that keeps the cursor between calls walks
+// a list piece by piece in one pass.
 #pragma once
 
 #include <algorithm>
@@ -38,8 +38,8 @@ struct ExtentCursor {
     advance(extents, length);
     return piece;
   }
-  // Calls |use(std::byte* piece, size_t length)| for the next |length| bytes, which must exist, and
-  // moves past them.
+  // Calls |use(std::byte* piece, size_t length)| for each piece of the next |length| bytes, and
+  // moves past them. The bytes must exist.
   template <typename Use>
   void take(Extents extents, uint64_t length, Use&& use) {
     while (length > 0) {

@@ -30,7 +30,9 @@ void write_texts(ByteWriter& writer, const std::vector<std::string>& texts);
 struct TextLimits {
   size_t count = 0;
   size_t bytes_each = 0;
-  size_t bytes_all = SIZE_MAX;  // few bytes can encode many long texts, by shared prefixes
+  // The limit on all texts together. Without it, few bytes could encode many long texts, because a
+  // text may repeat the one before.
+  size_t bytes_all = SIZE_MAX;
 };
 std::vector<std::string> read_texts(ByteReader& reader, const TextLimits& limits);
 

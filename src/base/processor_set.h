@@ -1,4 +1,4 @@
-// Sets of processors, for as many processors as the kernel supports.
+// ProcessorSet is a set of processors. It covers as many processors as the kernel supports.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,5 @@
-// Views of bytes, and of a list of host memory pieces ("extents") read as one run of bytes.
+// Defines views of bytes and of extents. Extents are a list of host memory pieces that functions
+// read as one run of bytes.
 #pragma once
 
 #include <sys/uio.h>
@@ -44,8 +45,9 @@ inline void copy_bytes(void* target, const void* source, size_t length) {
   }
 }
 
-// Stores two words with one 16-byte store. A 16-byte load of them right afterwards then need not
-// wait until they and all earlier stores have left the processor.
+// Stores two words with one 16-byte store. A 16-byte load right afterwards gets both words from
+// this store. After two 8-byte stores, the load would wait until all earlier stores have left the
+// processor.
 inline void store_two_words(void* target, uint64_t first, uint64_t second) {
   using TwoWords [[gnu::vector_size(16)]] = uint64_t;
   const TwoWords words = {first, second};
@@ -59,8 +61,8 @@ inline uint64_t total_bytes(Extents extents) {
 }
 
 // Calls |use(std::byte* piece, size_t length)| for the pieces that make up [offset, offset +
-// length). clang does not analyse the function: |use| may need the baton, which the caller then
-// holds.
+// length). clang does not analyse the function, because |use| may need the baton. In that case the
+// caller holds the baton.
 template <typename Use>
 void for_each_piece(Extents extents, uint64_t offset, uint64_t length,
                     Use&& use) HETCOMM_NO_THREAD_SAFETY_ANALYSIS {

@@ -1,4 +1,4 @@
-// Status and Result: how functions report failure inside the library.
+// Status and Result report failures inside the library.
 //
 // The code that detects an error writes its text. Functions set their outputs only on success.
 // Functions on the data path return a bare Code, which never allocates.
@@ -52,7 +52,8 @@ enum class [[nodiscard]] Code : int32_t{
 const char* code_name(Code code);
 const char* code_text(Code code);
 
-// A code and, for failures, a text that says which operation, peer and transport. Copying is cheap.
+// Status is a code and, for failures, a text that names the operation, peer and transport. Copying
+// is cheap.
 class [[nodiscard]] Status {
  public:
   Status() = default;
@@ -72,7 +73,7 @@ class [[nodiscard]] Status {
   std::shared_ptr<const std::string> text_;
 };
 
-// A value, or the status that explains why there is none.
+// Result is a value, or the status that explains why there is none.
 template <typename T>
 class [[nodiscard]] Result {
  public:

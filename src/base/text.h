@@ -15,7 +15,7 @@
 namespace hetcomm {
 
 // Returns what |make| returns, or an empty text if memory runs out. clang does not analyse the
-// function: |make| may need the baton, which the caller then holds.
+// function, because |make| may need the baton. In that case the caller holds the baton.
 template <typename Make>
 std::string text_or_none(Make&& make) noexcept HETCOMM_NO_THREAD_SAFETY_ANALYSIS {
   try {
@@ -26,7 +26,7 @@ std::string text_or_none(Make&& make) noexcept HETCOMM_NO_THREAD_SAFETY_ANALYSIS
 }
 
 // Returns |code| with the text that |make| returns, or with the code's default text if out of
-// memory. clang does not analyse the function: |make| may need the baton.
+// memory. clang does not analyse the function, because |make| may need the baton.
 template <typename Make>
 Status status_or_code(Code code, Make&& make) noexcept HETCOMM_NO_THREAD_SAFETY_ANALYSIS {
   try {

@@ -1,4 +1,4 @@
-// Macros for clang's thread-safety analysis. They are empty for other compilers.
+// Defines macros for clang's thread-safety analysis. They are empty for other compilers.
 //
 // A capability is something that a thread holds: a lock, or the right to do something. A function
 // declares which capabilities its caller holds, acquires or releases, and a member declares which

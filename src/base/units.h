@@ -1,4 +1,4 @@
-// Durations and sizes as users write them.
+// Parses durations and sizes as users write them.
 #pragma once
 
 #include <cstdint>

@@ -1,9 +1,9 @@
-// libhetcomm_mpi: bootstrap over an MPI communicator, on the public callbacks of libhetcomm.
+// libhetcomm_mpi bootstraps over an MPI communicator, by the public callbacks of libhetcomm.
 //
-// All traffic is on a duplicate of the caller's communicator, so that it never mixes with the
-// caller's. The duplicate is an attribute of the original: MPI frees it when the caller frees the
-// original. The bootstrap itself therefore owns no MPI object and may be destroyed at any time,
-// even after MPI_Finalize.
+// All traffic is on a duplicate of the caller's communicator, so it never mixes with the caller's
+// traffic. The duplicate is an attribute of the original: MPI frees the duplicate when the caller
+// frees the original. The bootstrap itself therefore owns no MPI object and may be destroyed at any
+// time, even after MPI_Finalize.
 #include <poll.h>
 #include <unistd.h>
 
@@ -33,8 +33,8 @@ MPI_Comm to_comm(void* user_data) {
   return comm;
 }
 
-// Writes the text of a failure to standard error: hetcomm_last_error belongs to libhetcomm. Nothing
-// is written to a pipe without a reader, since that would end the process by SIGPIPE.
+// Writes the text of a failure to standard error, because hetcomm_last_error belongs to libhetcomm.
+// Nothing is written to a pipe without a reader, since that would end the process by SIGPIPE.
 hetcomm_status_t fail(hetcomm_status_t status, const char* text) {
   pollfd error{.fd = STDERR_FILENO, .events = POLLOUT, .revents = 0};
   if (poll(&error, 1, 0) == 1 && (error.revents & POLLERR) != 0) return status;

@@ -1,7 +1,8 @@
-// Listens, and hands over connections whose peers have proved the job secret.
+// An Acceptor listens, and hands over connections whose peers have proved the job secret.
 //
-// An Acceptor is driven by the poller, never blocks, and bounds what strangers can cost: at most
-// kMaxPending unproved connections at a time, each with kHandshakeTimeoutNs and a fixed buffer.
+// The poller drives the Acceptor, which never blocks. The cost of strangers is bounded: at most
+// Options::max_pending unproved connections exist at a time, each with a fixed buffer and for at
+// most kHandshakeTimeoutNs.
 #pragma once
 
 #include <cstdint>
@@ -24,9 +25,9 @@
 namespace hetcomm {
 
 inline constexpr size_t kMaxPending = 128;
-// When kMaxPending connections are pending, the acceptor drops the oldest, but not before it has
-// had this time. A burst of honest peers waits in the listen queue instead of pushing each other
-// out.
+// When as many connections are pending as the limit allows, the acceptor drops the oldest one
+// without unread input. Each connection has at least this time before it is dropped. A burst of
+// honest peers therefore waits in the listen queue, and they do not push each other out.
 inline constexpr uint64_t kMinPendingNs = 250'000'000;
 // On a busy machine honest peers need longer. Each connection gets several times as long as the
 // slowest recent proof took, up to this time.
@@ -48,7 +49,7 @@ class AcceptHandler {
 
 // A connection that was dropped before it had proved itself.
 struct Rejection {
-  std::string peer;                     // its address
+  std::string peer;                     // the peer's address, for messages
   std::optional<int32_t> claimed_rank;  // the rank that the peer claims, unproved
   Status why;
   Denial denial = Denial::kNone;
@@ -72,8 +73,8 @@ class Acceptor final : public Watcher {
     int32_t rank = 0;
     bool any_identity = false;
     std::shared_ptr<const TlsContext> tls{};  // null: without TLS; otherwise only TLS is accepted
-    // Leaves connections in the kernel's queue until open(): for ranks whose address peers may
-    // learn before the rank itself knows what a peer has to prove.
+    // Leaves connections in the kernel's queue until open(). A rank needs this if peers may learn
+    // its address before the rank itself knows what a peer has to prove.
     bool held = false;
     PortRange ports{};       // for an address whose port is 0
     std::string device{};    // interface that connections arrive over; empty: any
@@ -144,7 +145,7 @@ class Acceptor final : public Watcher {
   bool turning_away_ = false;
   uint64_t next_warning_ns_ = 0;
   Status last_rejection_;
-  uint64_t unreported_ = 0;  // strangers since the last warning
+  uint64_t unreported_ = 0;  // rejections that no warning has counted yet
 };
 
 // Returns the last rejection of the first of |acceptors| that has dropped a connection; ok if none.

@@ -1,4 +1,4 @@
-// Socket addresses and the choice of network interfaces.
+// Defines socket addresses, and chooses the network interfaces that a context uses.
 #pragma once
 
 #include <sys/socket.h>
@@ -15,7 +15,7 @@
 
 namespace hetcomm {
 
-// An IPv4, IPv6 or abstract local (unix) socket address.
+// Address is an IPv4, IPv6 or abstract local (unix) socket address.
 class Address {
  public:
   Address() = default;
@@ -73,15 +73,17 @@ using ChosenInterfaces = Result<std::vector<InterfaceAddress>>;
 
 // Chooses the addresses of this host that fit HETCOMM_INTERFACE and HETCOMM_FAMILY, best first:
 // named order, then |route|, non-loopback before loopback, IPv4 before IPv6, link-local last.
-// |route| is an address that is known to lead to the other ranks, if there is one. If
-// HETCOMM_INTERFACE is empty, loopback is kept, so that single-host jobs work without a network,
-// and |route| is chosen even if its interface has no carrier yet. Fails if no address fits; the
-// text lists those that exist.
+// |route| is an address that is known to lead to the other ranks, if there is one. Fails if no
+// address fits; the text lists the addresses that exist.
+//
+// An empty HETCOMM_INTERFACE chooses all interfaces that are up. Loopback is among them, so that
+// single-host jobs work without a network. |route| is chosen even if its interface has no carrier
+// yet. Bridges over nothing physical are left out if another address leads out of this host.
 ChosenInterfaces choose_interfaces(const Config& config, const Address& route = {});
 
 // Returns the scope of all link-local IPv6 addresses that ranks send each other. If the first
-// address in |chosen| is link-local, this is the scope of its interface, which then leads to the
-// other ranks on the same link. 0: link-local addresses cannot be used.
+// address in |chosen| is link-local, its interface leads to the other ranks, and the result is the
+// scope of that interface. Otherwise link-local addresses cannot be used, and the result is 0.
 uint32_t link_local_scope(const std::vector<InterfaceAddress>& chosen);
 // Returns whether |address| can be sent to the peers of a rank with |link_local_scope|.
 inline bool can_be_told(const Address& address, uint32_t link_local_scope) {

@@ -1,5 +1,5 @@
-// Makes one connection to one of several addresses, and proves the job secret on it. A Connector is
-// driven by the poller and never blocks.
+// A Connector makes one connection to one of several addresses, and proves the job secret on it.
+// The poller drives the Connector, which never blocks.
 #pragma once
 
 #include <cstdint>
@@ -28,19 +28,22 @@ class ConnectHandler {
   ~ConnectHandler() = default;
 };
 
-// The local end of connections. The kernel's routing chooses what is left empty.
+// The local end of connections. The kernel's routing chooses each part that is left empty.
 struct LocalEnd {
   std::vector<Address> addresses;  // with port 0; the one most similar to the peer's is used
   std::string device;              // the interface; empty: any that has the address
 };
 
-// Makes its connection by TLS only, if |tls| is given.
+// Tries |candidates| in order, each with its share of the remaining time. If |tls| is given, makes
+// the connection by TLS only.
 //
-// Tries |candidates| in order, each with its share of the remaining time. Calls on_connect() once,
-// from the poller or expire(), never from create(). Destroying the Connector before on_connect()
-// cancels the attempt. It may be destroyed inside on_connect(). The code of a failure is
-// PERMISSION_DENIED or UNSUPPORTED if an attempt failed with it, OUT_OF_RESOURCES or OUT_OF_MEMORY
-// if this process, or a peer that says so, lacks a resource, and PEER_LOST otherwise.
+// Calls on_connect() once, from the poller or expire(), never from create(). Destroying the
+// Connector before on_connect() cancels the attempt. The Connector may be destroyed inside
+// on_connect().
+//
+// The code of a failure is PERMISSION_DENIED or UNSUPPORTED if an attempt failed with it. Otherwise
+// the code is OUT_OF_RESOURCES or OUT_OF_MEMORY if this process lacks a resource or a peer says
+// that it does, and PEER_LOST in all other cases.
 class Connector final : public Watcher {
  public:
   static std::unique_ptr<Connector> create(Poller& poller, std::vector<Address> candidates,

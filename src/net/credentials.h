@@ -11,10 +11,10 @@
 
 namespace hetcomm {
 
-// One generation of one job. |job| is a hash of the job's and the communicator's name, so every
-// launch of the job has the same one. |instance| never recurs: rank 0 draws it at random each time
-// that the ranks come together. It is zero where there is no control plane, as on connections to
-// the store.
+// Identity names one generation of one job. |job| is a hash of the job's and the communicator's
+// name, so it is the same in every launch of the job. |instance| never recurs: rank 0 draws it at
+// random each time that the ranks come together. |instance| is zero where there is no control
+// plane, as on connections to the store.
 struct Identity {
   std::array<std::byte, 16> job{};
   uint32_t epoch = 0;
@@ -22,8 +22,9 @@ struct Identity {
   bool operator==(const Identity&) const = default;
 };
 
-// Key of the proof: SHA-256 of the user's secret. Never logged. Copies share one memory page, which
-// is excluded from core dumps and wiped when the last copy is destroyed.
+// Secret holds the key of the proof, which key.h derives from the user's secret. The key is never
+// logged. Copies share one memory page. The page is excluded from core dumps, and is wiped when the
+// last copy is destroyed.
 class Secret {
  public:
   static constexpr size_t kBytes = 32;
@@ -45,8 +46,8 @@ class Secret {
 struct Credentials {
   Identity identity;
   Secret secret;
-  // By rank, the number that each process draws at random for each job. A restarted process has a
-  // different one. Null if ranks have none.
+  // The incarnation of each rank. An incarnation is a number that a process draws at random for
+  // each job, so a restarted process has a different one. Null if ranks have no incarnations.
   std::shared_ptr<const std::vector<uint64_t>> incarnations{};
 
   // Returns 0 if |rank| has no incarnation.

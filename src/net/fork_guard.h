@@ -1,5 +1,7 @@
-// A forked child (a data loader, say) inherits every descriptor. While it lives, the kernel keeps
-// the connections of a parent that died, and peers would not learn of the death. The child
+// Closes descriptors in forked children.
+//
+// A forked child (a data loader, say) inherits every descriptor. While the child lives, the kernel
+// keeps the connections of a parent that died, and peers would not learn of the death. The child
 // therefore closes the connections, without sending anything. It also closes descriptors through
 // which the kernel waits for this process.
 #pragma once

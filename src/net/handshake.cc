@@ -28,13 +28,13 @@ constexpr std::string_view kChallengeMagic = "\x89hetcom\x02";
 constexpr size_t kPrefixBytes = 20;
 constexpr size_t kNonceBytes = 32;
 constexpr size_t kProofBytes = 32;
-// The fields are job, epoch and instance.
+// An identity has job, epoch and instance.
 constexpr size_t kIdentityBytes = 16 + 4 + 16;
-// The fields are identity, source, destination, their incarnations and nonce.
+// A claim has an identity, source, destination, the incarnations of both, and a nonce.
 constexpr size_t kClaimBytes = kIdentityBytes + 4 + 4 + 8 + 8 + kNonceBytes;
-// The fields are the acceptor's incarnation and nonce.
+// An answer has the acceptor's incarnation and nonce.
 constexpr size_t kAnswerBytes = 8 + kNonceBytes;
-// The bytes before the text of an end: identity and code.
+// An end has an identity and a code before its text.
 constexpr size_t kEndBytes = kIdentityBytes + sizeof(int32_t);
 
 constexpr uint16_t kLowestVersion = 5;
@@ -381,9 +381,9 @@ Status Handshake::failure(int error, std::string_view what) const {
   return tls_ != nullptr && !tls_->error().ok() ? tls_->error() : status_from_errno(error, what);
 }
 
-// Answers a foreign peer, perhaps a process of the job that has TLS switched on. A message of the
-// plain protocol, which that process recognizes, tells it the reason. Its bytes are read first, for
-// the reason given at finish_refusal().
+// Answers a foreign peer, perhaps a process of the job that has TLS switched on. Such a process
+// recognizes the start of the plain protocol's message, and learns the reason from it. The peer's
+// bytes are read first, for the reason given at finish_refusal().
 bool Handshake::refuse_foreign_peer() {
   if (tls_ != nullptr || !is_tls_record(in_)) {
     return fail_with(Code::kPermissionDenied, "the other side is not a hetcomm peer",

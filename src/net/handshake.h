@@ -1,9 +1,9 @@
-// The proof that begins every connection (TCP and local sockets alike).
+// Handshake performs the proof that begins every connection, on TCP and local sockets alike.
 //
 // Both sides prove knowledge of the job secret by HMAC-SHA256 over the whole transcript: magic,
 // protocol range, feature bits, byte order, role, job, epoch, instance, both ranks and
 // incarnations, both nonces and the initiator's extra bytes. A replayed hello fails, because the
-// other nonce is fresh; a reflected proof fails, because each direction has its own label. Until
+// other nonce is fresh. A reflected proof fails, because each direction has its own label. Until
 // the proof holds, nothing that the peer sends is believed and no memory beyond a fixed buffer is
 // used.
 //
@@ -87,7 +87,8 @@ Hello make_hello(const Credentials& credentials, Role role, int32_t source, int3
 
 class TlsSession;
 
-// One side of the exchange on a non-blocking stream socket that the caller owns and polls.
+// Performs one side of the exchange on a non-blocking stream socket. The caller owns and polls the
+// socket.
 class Handshake {
  public:
   enum class Step : uint8_t { kWantRead, kWantWrite, kDone, kFailed };
@@ -107,7 +108,8 @@ class Handshake {
   // ...).
   const Status& error() const { return error_; }
   Denial denial() const { return denial_; }
-  // Returns the initiator's claim, on the acceptor: proved after kDone, unproved after kFailed.
+  // Returns the initiator's claim. On the acceptor the claim is proved after kDone, and unproved
+  // after kFailed.
   const Hello& peer() const { return hello_; }
   // Returns whether the acceptor has read the whole claim.
   bool has_claim() const { return has_claim_; }

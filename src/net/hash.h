@@ -1,4 +1,5 @@
-// SHA-256 and HMAC-SHA256, for keys and proofs. Used only to set up connections, never per message.
+// Computes digests for keys and proofs: SHA-256, HMAC-SHA256 and scrypt. Used only to set up
+// connections, never per message.
 #pragma once
 
 #include <array>

@@ -118,8 +118,8 @@ Result<std::vector<InterfaceAddress>> list_addresses(const Address& route) {
   return result;
 }
 
-// Returns the known addresses if the kernel lists no interfaces: loopback, and |route|, an address
-// of this host that leads to the other ranks.
+// Returns the addresses that are known without a list of interfaces: loopback, and |route|, an
+// address of this host that leads to the other ranks.
 std::vector<InterfaceAddress> known_addresses(const Address& route) {
   std::vector<InterfaceAddress> result;
   if (route.family() != AF_UNSPEC && !route.is_loopback()) {
@@ -149,8 +149,8 @@ bool is_physical(const std::string& interface, int depth = 0) {
   return false;
 }
 
-// Returns whether |interface| is a bridge over nothing physical. Those of containers and virtual
-// machines have the same address on every host.
+// Returns whether |interface| is a bridge over nothing physical. Containers and virtual machines
+// use such bridges, with the same address on every host.
 bool leads_nowhere(const std::string& interface) {
   std::error_code error;
   return std::filesystem::is_directory("/sys/class/net/" + interface + "/bridge", error) &&

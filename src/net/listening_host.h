@@ -1,5 +1,6 @@
-// The host of a process, and the addresses at which it listens. A transport that connects by IP
-// sends them to its peers, which choose the addresses that they can try.
+// ListeningHost describes the host of a process and the addresses at which the process listens. A
+// transport that connects by IP sends this description to its peers. Each peer chooses the
+// addresses that it can try.
 #pragma once
 
 #include <optional>
@@ -25,12 +26,12 @@ struct ListeningHost {
   static std::optional<ListeningHost> decode(ByteReader& reader);
 };
 
-// Returns the addresses in |theirs| that can be tried from |mine|: those of a family that this rank
-// also listens on. Excluded are the loopback of another host, and addresses that both hosts have,
-// as in private networks of containers. A link-local IPv6 address in |theirs| gets the scope of the
-// one in |mine|, since both belong to the link that leads to rank 0. If |mine| has none, the
-// address cannot be tried. Fails with UNSUPPORTED if no address is left; the text gives the reason
-// for each.
+// Returns the addresses in |theirs| that can be tried from |mine|. Leaves out families on which
+// this rank does not listen. Leaves out the loopback of another host, and addresses that both hosts
+// have, as in private networks of containers. A link-local IPv6 address in |theirs| gets the scope
+// of the link-local address in |mine|, because both belong to the link that leads to rank 0. It is
+// left out if |mine| has no link-local address. Fails with UNSUPPORTED if no address is left; the
+// text gives the reason for each.
 Result<std::vector<Address>> usable_addresses(const ListeningHost& mine,
                                               const ListeningHost& theirs);
 

@@ -1,4 +1,4 @@
-// Sockets that listen, without any proof. acceptor.h puts the proof on top.
+// Creates sockets that listen. They do not check who connects; acceptor.h adds the proof.
 #pragma once
 
 #include <string>

@@ -1,9 +1,10 @@
-// Listens on the network interfaces that a context uses (choose_interfaces), for transports that
-// make their connections by TCP.
+// NetworkListener listens on the network interfaces that a context uses (choose_interfaces), for
+// transports that make their connections by TCP.
 //
 // There is one Acceptor for each family: on the chosen address, or on all addresses of the family
-// when several were chosen. Link-local IPv6 addresses are left out unless one of them leads to the
-// other ranks (link_local_scope). The listener is driven by the poller and never blocks.
+// when several were chosen. If Options::device is set, one more Acceptor on loopback takes the
+// connections of ranks on this host. Link-local IPv6 addresses are left out unless one of them
+// leads to the other ranks (link_local_scope). The poller drives the listener, which never blocks.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// A small interface to epoll. There is one poller per context. It is used under the progress baton,
-// except for wait(), which touches only the epoll descriptor.
+// Poller is a small interface to epoll. There is one Poller per context. All calls are made under
+// the progress baton, except for wait(), which touches only the epoll descriptor.
 #pragma once
 
 #include <sys/epoll.h>
@@ -27,7 +27,8 @@ class Poller {
   static Result<Poller> create();
   Poller(Poller&&) = default;
 
-  // Watches |fd|, level-triggered. |watcher| stays registered until remove(fd).
+  // Watches |fd|, level-triggered. |watcher| stays registered until remove(fd). Until then, forked
+  // children close |fd| if it is a socket.
   Status add(int fd, uint32_t events, Watcher& watcher);
   Status modify(int fd, uint32_t events, Watcher& watcher);
   // Stops watching |fd|. Safe inside on_events; no event of |watcher| is delivered afterwards. Call

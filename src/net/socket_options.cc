@@ -45,7 +45,7 @@ Status set_keepalive(int fd, uint64_t detection_ns) {
   if (family_of(fd) == AF_UNIX) return {};
   // The kernel fails the connection at the first of the moments idle, idle + interval, ... at which
   // the peer has been silent for the user timeout and a probe has been sent. Its timers are late by
-  // up to a tenth, so the plan takes nine tenths of the time: several probes, the last at its end.
+  // up to a tenth, so the probes fill nine tenths of the time. The last probe is sent at their end.
   constexpr uint64_t kMaxSeconds = 32'767;
   const uint64_t wanted = std::max(detection_ns, kMinDetectionNs);
   const int seconds =

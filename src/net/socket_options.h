@@ -1,4 +1,4 @@
-// Socket options: no delay, and the detection of an unreachable peer.
+// Sets socket options, among them those that detect an unreachable peer.
 #pragma once
 
 #include <cstdint>
@@ -21,10 +21,10 @@ Status bind_to_device(int fd, const std::string& device);
 // Sets TCP_NODELAY. No effect on local sockets.
 void set_no_delay(int fd);
 // Enables keepalive, so that the connection to an unreachable peer fails within |detection_ns|. The
-// kernel counts in seconds and needs two, one of silence and one for the probe, so less than
-// kMinDetectionNs counts as kMinDetectionNs. Use it only for connections that carry no bulk data:
-// it sets TCP_USER_TIMEOUT too, which would kill a connection with data in flight to a live peer
-// that does not read. No effect on local sockets, whose other end is always reachable.
+// kernel counts in seconds and needs two: one of silence and one for the probe. A shorter time
+// therefore counts as kMinDetectionNs. Call this only for connections that carry no bulk data: it
+// also sets TCP_USER_TIMEOUT, which would kill a connection with data in flight to a live peer that
+// does not read. No effect on local sockets, whose other end is always reachable.
 Status set_keepalive(int fd, uint64_t detection_ns);
 
 }  // namespace hetcomm

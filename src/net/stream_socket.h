@@ -1,8 +1,9 @@
-// A connected stream socket, with or without TLS. Acceptors and Connectors hand it over.
+// StreamSocket is a connected stream socket, with or without TLS. Acceptors and Connectors hand it
+// over.
 //
 // receive() and send() have the meaning of recv() and send() in both cases (count, 0 at the end, -1
-// with errno, EAGAIN when it would block), and never raise SIGPIPE. Without TLS they are those
-// calls behind one branch. With TLS two things differ (without TLS both are always false):
+// with errno, EAGAIN when it would block), and never raise SIGPIPE. Without TLS they make the
+// system call after one branch. With TLS two things differ (without TLS both are always false):
 //
 //   buffered()   bytes (or the end) were taken from the kernel and not yet received: no event
 //                announces them, so receive() has to be called again before the caller sleeps

@@ -1,4 +1,4 @@
-// TlsContext: keys, certificates, and the state that all sessions share.
+// Implements TlsContext, which holds keys, certificates, and the state that all sessions share.
 #include "src/net/tls.h"
 
 #include <algorithm>
@@ -19,7 +19,7 @@ namespace hetcomm {
 namespace {
 
 constexpr size_t kMaxPemBytes = 1u << 20;
-// The first is the fastest if the processor has AES instructions, and strong enough.
+// The first cipher is the fastest if the processor has AES instructions, and strong enough.
 constexpr const char* kCiphers =
     "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256";
 

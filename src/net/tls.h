@@ -86,8 +86,9 @@ class TlsSession {
   TlsSession(const TlsSession&) = delete;
   TlsSession& operator=(const TlsSession&) = delete;
 
-  // Advances as far as possible without blocking. kDone: the peer's certificate is good. (The peer
-  // may still refuse this side's certificate, which then shows at the first receive().)
+  // Advances as far as possible without blocking. kDone means that the peer's certificate is good.
+  // The peer may still refuse this side's certificate. The first receive() then reports the
+  // refusal.
   Step shake_hands();
   bool established() const { return established_; }
   // Returns the failure; ok if there is none.

@@ -1,4 +1,4 @@
-// TlsSession: one connection, between OpenSSL's records and the socket.
+// Implements TlsSession, which carries one connection between OpenSSL's records and the socket.
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -19,9 +19,10 @@ namespace hetcomm {
 namespace {
 
 constexpr size_t kRecordBytes = SSL3_RT_MAX_PLAIN_LENGTH;
-// Records of one send() that go to the kernel together.
+// The records of one send() go to the kernel in batches of about this size.
 constexpr size_t kBatchBytes = 128u << 10;
-// Far more than one call can leave unsent: the records of a handshake, or kBatchBytes and a record.
+// The limit of unsent bytes. One call leaves far fewer: the records of a handshake, or kBatchBytes
+// and a record.
 constexpr size_t kMaxKept = 1u << 20;
 // Every message of the plain protocol starts with this byte (handshake.cc); no TLS record does.
 constexpr char kFirstOfPlain = '\x89';
@@ -58,7 +59,7 @@ TlsSession::~TlsSession() { SSL_free(ssl_); }
 // --- the socket's side -------------------------------------------------------------------------
 
 // Accepts all bytes and keeps those that the kernel does not accept now. A broken socket is not
-// reported to OpenSSL as a failure, since OpenSSL could no longer read then: everything that the
+// reported to OpenSSL as a failure, because OpenSSL would then refuse to read. Everything that the
 // peer sent before its end still counts.
 int TlsSession::put(const char* data, int size) {
   const size_t length = static_cast<size_t>(size);
@@ -124,9 +125,9 @@ bool TlsSession::flush() {
   return true;
 }
 
-// Returns whether a failed write counts as an error, which it does once data has been received.
-// Before that, the peer may have refused this side's certificate and disconnected. The next
-// receive() then reports the refusal, and data sent until then is lost.
+// Returns whether a write has failed and counts as an error. It counts once data has been received.
+// Before that, the peer may have refused this side's certificate and disconnected. In that case the
+// next receive() reports the refusal, and the data sent so far is lost.
 bool TlsSession::is_broken() const { return write_error_ != 0 && received_; }
 
 // --- the handshake -----------------------------------------------------------------------------

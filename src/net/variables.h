@@ -1,4 +1,4 @@
-// Variables: addresses, TLS, and how long connections may take.
+// Declares the variables of addresses, of TLS, and of the times that connections may take.
 #pragma once
 
 #include "src/system/variable.h"

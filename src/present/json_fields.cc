@@ -25,7 +25,7 @@ class FieldNames {
   const std::string& twice() const { return twice_; }
 
  private:
-  std::vector<std::set<std::string>> open_;  // by nesting
+  std::vector<std::set<std::string>> open_;  // the names in each open object, outermost first
   std::string twice_;
 };
 

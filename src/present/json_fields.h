@@ -97,7 +97,7 @@ class Fields {
     return absent;
   }
 
-  // Reads 16 bits in four hexadecimal digits.
+  // Returns the field's hexadecimal number of 16 bits, or 0 if there is no such field.
   uint16_t hex(const char* name) {
     const std::string digits = text(name);
     if (digits.empty()) return 0;

@@ -6,7 +6,7 @@
 
 namespace hetcomm::present {
 
-// A picture in SVG 1.1 on a white background. Later elements cover earlier ones.
+// Svg writes a picture in SVG 1.1 on a white background. Later elements cover earlier ones.
 //
 // Lengths are in pixels, written with one decimal at most. y grows downwards. |attributes|, such as
 // R"(fill="#555")", are written unchanged. Text and hints may have any characters. A viewer shows a

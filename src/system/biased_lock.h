@@ -1,13 +1,13 @@
-// A lock that costs its sole user no locked instruction.
+// BiasedLock costs its sole user no locked instruction.
 //
 // While one thread alone makes calls "as a user", it takes the lock by two plain stores and a few
-// loads. The first call of any other thread ends that permanently, at the price of one
-// membarrier(). From then on it is an ordinary try-lock.
+// loads. The first call of any other thread ends this role permanently, at the price of one
+// membarrier(). From then on the lock is an ordinary try-lock.
 //
 //   nobody yet --first call as a user--> sole user --call of another thread--> ending --> shared
 //
 // Mutual exclusion: the sole user announces that it is inside, and then checks that it still is the
-// sole user and that the word is free. The other thread revokes that role, fences on all
+// sole user and that the word is free. The other thread revokes the role, fences on all
 // processors, and then checks whether the sole user is inside. One of the two sees the other.
 //
 // try_lock() may fail although no thread holds the lock for longer than a moment. A thread that
@@ -33,8 +33,8 @@ class BiasedLock {
   bool try_lock() {
     return (sole_.load(std::memory_order_relaxed) == self() && enter()) || try_lock_shared();
   }
-  // Tries like try_lock(). The first thread that calls it becomes the sole user, if no other thread
-  // has called any member. [any-thread]
+  // Tries like try_lock(). The first thread that calls this or try_enter_as_user() becomes the sole
+  // user. [any-thread]
   bool try_lock_as_user() {
     return (sole_.load(std::memory_order_relaxed) == self() && enter()) || try_lock_new_user();
   }
@@ -58,8 +58,8 @@ class BiasedLock {
     }
   }
 
-  // Returns the word, which is 1 while the lock is held, except by the sole user. Waiters sleep on
-  // it.
+  // Returns the word on which waiters sleep. It is 1 while a thread other than the sole user holds
+  // the lock.
   std::atomic<uint32_t>& word() { return word_; }
   bool looks_free() const {
     return word_.load(std::memory_order_relaxed) == 0 &&

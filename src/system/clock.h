@@ -1,5 +1,5 @@
-// Monotonic time in nanoseconds. now_ns() is the kernel's clock (about 20 ns a call). ticks() is
-// the processor's counter (a few ns a call); ticks are comparable only with ticks.
+// Reads monotonic time. now_ns() reads the kernel's clock in nanoseconds (about 20 ns a call).
+// ticks() reads the processor's counter (a few ns a call). Ticks are comparable only with ticks.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
-// Configuration: the values of all variables (variable.h). A Config is read once, when a context is
-// created, from the environment and from the caller's settings, which take precedence. It does not
-// change afterwards.
+// Config holds the values of all variables (variable.h). A Config is read once, when a context is
+// created, from the environment and from the caller's settings. The settings take precedence. A
+// Config does not change once it is shared.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@
 
 namespace hetcomm {
 
-// The variables of a Config. They outlive it.
+// The variables of a Config, each of which outlives the Config.
 using Variables = std::span<const Variable* const>;
 
 // Returns the allowed values in readable form: "64K to 1G (a size in bytes, such as 4096, 64K or

@@ -11,9 +11,9 @@
 
 namespace hetcomm {
 
-// Returns whether few descriptors are left below the limit (RLIMIT_NOFILE): an eighth of it, at
-// most 64. Reads /proc, which takes microseconds (before Linux 6.2, about one for each open
-// descriptor). Returns false without /proc. [any-thread]
+// Returns whether at most 64 descriptors, and at most an eighth of the limit (RLIMIT_NOFILE), are
+// left. Reads /proc, which takes microseconds. Before Linux 6.2 this takes about a microsecond for
+// each open descriptor. Returns false without /proc. [any-thread]
 bool descriptors_run_short();
 
 // The soft limit is raised by this much beyond what is needed, for the rest of the program.

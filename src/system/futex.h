@@ -1,4 +1,4 @@
-// Sleeping on a 32-bit word of this process.
+// Lets threads sleep on a 32-bit word of this process.
 #pragma once
 
 #include <linux/futex.h>

@@ -1,8 +1,8 @@
-// The network interfaces of this process's network namespace, and their addresses.
+// Lists the network interfaces of this process's network namespace, and their addresses.
 //
-// The kernel lists them over a netlink socket (getifaddrs). Sandboxes refuse such sockets
-// (RestrictAddressFamilies of systemd, seccomp filters), so there is a fallback: ioctls on an
-// ordinary socket (SIOCGIFCONF), which report only IPv4, and /proc/net/if_inet6.
+// The kernel reports them over a netlink socket (getifaddrs). Some sandboxes refuse such sockets
+// (RestrictAddressFamilies of systemd, seccomp filters). The fallback asks an ordinary socket for
+// IPv4 addresses (ioctl SIOCGIFCONF) and reads IPv6 addresses from /proc/net/if_inet6.
 #pragma once
 
 #include <sys/socket.h>

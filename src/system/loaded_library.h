@@ -7,8 +7,8 @@
 
 namespace hetcomm {
 
-// A library that is never unloaded: providers keep process-wide state, and objects they made may
-// outlive their user.
+// Library stands for a shared library that is never unloaded. Providers keep process-wide state,
+// and the objects that they made may outlive this one.
 class Library {
  public:
   // Returns false if the library cannot be loaded; dlerror() gives the reason.

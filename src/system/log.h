@@ -1,8 +1,9 @@
-// Log lines: "hetcomm[host:rank pid 4711 2026-11-28T02:40:01.123Z] level: text", the time in UTC.
-// There is one Log per context. The code that detects an error logs it. Lines go to the caller's
-// function, to the file of HETCOMM_LOG_FILE, or, without either, to standard error. A line that
-// cannot be written is lost: neither a pipe without a reader nor a file at its limit ends the
-// process by a signal.
+// Log writes lines "hetcomm[host:rank pid 4711 2026-11-28T02:40:01.123Z] level: text". The time is
+// in UTC. There is one Log per context. The code that detects an error logs it.
+//
+// A line goes to the caller's function and to the file of HETCOMM_LOG_FILE. A line that reaches
+// neither goes to standard error, and is lost if it cannot be written there either. Neither a pipe
+// without a reader nor a file at its limit ends the process by a signal.
 #pragma once
 
 #include <atomic>

@@ -1,5 +1,5 @@
-// A file to which log lines are appended. Its name may hold %h (the host), %p (the process id), %r
-// (the rank) and %% (a percent sign), so that every rank of a job can have its own file.
+// LogFile appends log lines to a file. The file's name may hold %h (the host), %p (the process id),
+// %r (the rank) and %% (a percent sign), so every rank of a job can have its own file.
 #pragma once
 
 #include <optional>

@@ -18,7 +18,7 @@ void AsymmetricFence::set_up() {
 
 void AsymmetricFence::heavy() const {
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  // Once registered the call cannot fail.
+  // The call cannot fail after the registration.
   if (asymmetric_) membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED);
 }
 

@@ -1,6 +1,7 @@
-// Fences for flag protocols of the kind "store mine, then look at yours", in which each side needs
-// a full fence between its store and its load. If one side runs far more often than the other, the
-// rare side can pay for both by membarrier(). The frequent side then needs a compiler fence only.
+// AsymmetricFence serves flag protocols of the kind "store mine, then look at yours". Each side of
+// such a protocol needs a full fence between its store and its load. If one side runs far more
+// often than the other, the rare side can pay for both sides by membarrier(). The frequent side
+// then needs only a compiler fence.
 #pragma once
 
 #include <atomic>

@@ -1,6 +1,6 @@
-// Files in memory (memfd) that processes of one host map together.
+// Creates files in memory (memfd) that processes of one host map together.
 //
-// The limit on file sizes (RLIMIT_FSIZE, ulimit -f) applies to them too, and the kernel ends a
+// The limit on file sizes (RLIMIT_FSIZE, ulimit -f) applies to these files too. The kernel ends a
 // process that exceeds the limit by SIGXFSZ. The limit is therefore checked before a file grows.
 #pragma once
 

@@ -1,6 +1,7 @@
-// Memory near a NUMA node. The library requests that the kernel take pages from that node while the
-// node has free ones, and from other nodes afterwards. A refusal is no error. Kernels without NUMA,
-// containers that forbid the system call, and full or absent nodes only make memory more distant.
+// Allocates memory near a NUMA node. The library requests that the kernel take pages from that node
+// while the node has free ones, and from other nodes afterwards. A refusal is no error. Kernels
+// without NUMA, containers that forbid the system call, and full or absent nodes only make memory
+// more distant.
 #pragma once
 
 #include <cstddef>

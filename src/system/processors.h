@@ -1,4 +1,4 @@
-// The processors that a thread may use.
+// Reads and restricts the set of processors that a thread may use.
 #pragma once
 
 #include <pthread.h>

@@ -1,4 +1,4 @@
-// Random bytes from the kernel, for nonces and keys.
+// Gets random bytes from the kernel, for nonces and keys.
 #pragma once
 
 #include "src/base/span.h"

@@ -1,4 +1,4 @@
-// Scheduling of the library's own threads.
+// Sets the scheduling of the library's own threads.
 #pragma once
 
 namespace hetcomm {

@@ -1,4 +1,4 @@
-// Files that a user names in a variable: secrets, keys, certificates.
+// Reads files that a user names in a variable, such as secrets, keys and certificates.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,6 @@
-// A HETCOMM_* variable: name, type, default and meaning. Each layer declares its own in a
-// variables.h. src/capi/variables.h lists all of them; `hetcomm_info --variables` prints that list.
+// A Variable describes a HETCOMM_* variable: its name, type, default and meaning. Each layer
+// declares its own variables in a variables.h. src/capi/variables.h lists all variables, and
+// `hetcomm_info --variables` prints that list.
 #pragma once
 
 #include <cstdint>

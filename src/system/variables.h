@@ -1,4 +1,4 @@
-// Variables: the log, limits of the process, and deadlines.
+// Declares the variables of the log, of the limits of the process, and of deadlines.
 #pragma once
 
 #include "src/system/variable.h"

@@ -1,5 +1,5 @@
-// The wall of a C ABI, shared by every entry point: it stops all exceptions, keeps the calling
-// thread's error text, and reads and writes what crosses it. Each shared library has its own copy.
+// Every entry point of a C ABI uses this wall. The wall stops all exceptions, keeps the calling
+// thread's error text, reads options and writes texts. Each shared library has its own copy.
 #pragma once
 
 #include <algorithm>
