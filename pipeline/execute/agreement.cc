@@ -78,8 +78,8 @@ Status judge(const std::vector<Verdict>& verdicts) {
   return {};
 }
 
-// Returns room for the verdicts of all ranks. The other ranks wait for this one: without memory it
-// tries again for a while.
+// Returns room for the verdicts of all ranks. The other ranks wait for this one, so it tries again
+// for about a second if memory is lacking.
 Result<std::vector<Verdict>> make_room(size_t ranks) {
   constexpr int kTrials = 1000;
   for (int i = 0; i < kTrials; ++i) {

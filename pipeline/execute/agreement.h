@@ -1,4 +1,4 @@
-// Lets all ranks find out whether each of them could do its part, and with the same plan.
+// Lets all ranks find out whether every rank could do its part, and whether all have the same plan.
 #pragma once
 
 #include <cstdint>
@@ -28,8 +28,7 @@ struct Agreement {
 Agreement agree(hetcomm_communicator_t* communicator, JointCall call, const Status& own,
                 const PlanHash& hash, uint64_t timeout_ns);
 
-// Collective. Returns the words of all ranks, by rank. |timeout_ns| as above, for each of two
-// exchanges.
+// Collective. Returns the words of all ranks, by rank. |timeout_ns| bounds each of two exchanges.
 Result<std::vector<std::vector<uint64_t>>> gather(hetcomm_communicator_t* communicator,
                                                   const std::vector<uint64_t>& own,
                                                   uint64_t timeout_ns);

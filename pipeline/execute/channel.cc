@@ -98,7 +98,7 @@ Status Channel::make_reshard(const ChannelPlace& place, Length& length) {
   options.struct_size = sizeof(options);
   options.strategy = boundary.strategy;
   options.in_flight = ends_.in_flight;
-  // Plans of different lengths have the same tag: they are made in the same order on all ranks.
+  // The reshard plans of all lengths share a tag, since all ranks make them in the same order.
   options.tag = place.generation << 32 | 2 * uint64_t{ends_.boundary} | (ends_.is_backward ? 1 : 0);
   options.slice_bytes = boundary.slice_bytes;
   hetcomm_reshard_t* reshard = nullptr;
@@ -119,7 +119,7 @@ Status Channel::allocate(const ChannelPlace& place) {
   return {};
 }
 
-// The last length is the greatest.
+// Makes the buffers as large as the last length needs, which is the greatest.
 Status Channel::allocate_tensor(const ChannelPlace& place, size_t index) {
   const uint64_t most =
       bytes_of(lengths_.back().tensors[index].type, lengths_.back().shapes[index]);
@@ -192,7 +192,8 @@ Status Channel::start(uint32_t micro_batch, Buffer& buffer) {
   options.stream = stream_;
   options.step = limits_.step;
   options.micro_batch = micro_batch;
-  // A receive that is posted ahead is late only when a step has waited for it for too long.
+  // Only the end of the run bounds the operation. A receive that is posted ahead is not late before
+  // a step has waited for it for too long.
   const Result<uint64_t> left_ns = limits_.left_ns();
   if (!left_ns.ok()) return left_ns.status();
   options.timeout_ns = left_ns.value();

@@ -1,5 +1,5 @@
-// Channel: one direction of a boundary, with its buffers. Posts receives ahead, sends what a step
-// has made, and knows which buffer a micro-batch has.
+// Channel moves data in one direction of a boundary, and owns the buffers. It posts receives ahead,
+// sends what a step has made, and knows which buffer a micro-batch has.
 //
 //   sender      acquire() waits for room -> the step writes -> send()
 //   receiver    post() as many as are in flight -> await() -> take(), which posts the next
@@ -22,7 +22,7 @@
 
 namespace hetcomm::pipeline {
 
-// The channels of a rank share these.
+// ChannelPlace holds what all channels of a rank share.
 struct ChannelPlace {
   hetcomm_context_t* context = nullptr;
   hetcomm_communicator_t* communicator = nullptr;
@@ -42,13 +42,13 @@ struct RunLimits {
   uint64_t deadline_ns = UINT64_MAX;  // of the run, by the steady clock; UINT64_MAX: none
   Patience patience;
 
-  // Returns how long something may take that begins now: kTimedOut when the deadline has passed.
+  // Returns the time from now to the deadline; UINT64_MAX without one. kTimedOut: it has passed.
   Result<uint64_t> left_ns() const;
 };
 
 class Channel {
  public:
-  // |programs| are what the channel is in each kind of run; they differ in their items.
+  // |programs| describe the channel in each kind of run. They differ only in items and buffers.
   Channel(const std::array<const ProgramChannel*, kRunKinds>& programs,
           const PlanPipeline& pipeline)
       : programs_(programs), ends_(*programs.front()), pipeline_(pipeline) {}
@@ -69,7 +69,7 @@ class Channel {
   // Begins a run. A receiver posts its first receives. |lengths| has to live until the run has
   // ended.
   Status begin(RunKind kind, const RunLimits& limits, const std::vector<uint8_t>& lengths);
-  // Waits until a buffer for |micro_batch| is free. Sender and local only.
+  // Takes a buffer for |micro_batch|. A sender waits until it is free. Sender and local only.
   Status acquire(uint32_t micro_batch);
   Status send(uint32_t micro_batch);
   // Returns whether the data of |micro_batch| is here. Does not wait.
@@ -78,12 +78,12 @@ class Channel {
   Status await(uint32_t micro_batch) {
     return limits_.terms->wait_for(buffers_[buffer_of_[micro_batch]].request, limits_.patience);
   }
-  // Takes the item: the receiver posts its next receive.
+  // Says that a step takes an item: a receiver posts its next receive.
   Status take();
   void release(uint32_t micro_batch);
-  // Waits until all data has left, at the end of a run.
+  // Ends a run: waits until all data has left.
   Status settle();
-  // Waits until no operation is under way. The communicator was aborted.
+  // Waits until no operation is under way. The communicator must have been aborted.
   void drain();
 
  private:
@@ -96,7 +96,7 @@ class Channel {
     std::vector<Share> shares;             // by length
     hetcomm_request_t* request = nullptr;  // the operation that uses the buffer
   };
-  // A length of micro-batches, or the only one.
+  // A length that micro-batches may have, or the only one.
   struct Length {
     std::vector<PlanTensor> tensors;            // of that length
     std::vector<std::vector<uint64_t>> shapes;  // of this rank, by tensor
@@ -117,9 +117,9 @@ class Channel {
 
   const std::array<const ProgramChannel*, kRunKinds> programs_;
   const ProgramChannel& ends_;
-  const ProgramChannel* items_ = nullptr;  // of the run
+  const ProgramChannel* items_ = nullptr;  // the program of the current kind of run
   const PlanPipeline& pipeline_;
-  std::vector<Length> lengths_;        // as PlanPipeline::lengths, or one
+  std::vector<Length> lengths_;        // by index in PlanPipeline::lengths, or one
   std::vector<OwnedMemory> memories_;  // by tensor
   const std::vector<uint8_t>* lengths_of_run_ = nullptr;
   hetcomm_stream_t* stream_ = nullptr;

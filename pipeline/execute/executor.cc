@@ -23,7 +23,8 @@ uint32_t flags_of(RunKind kind) {
   return kind == RunKind::kEvaluate ? HETCOMM_PIPELINE_EVALUATE : 0;
 }
 
-// The other ranks end with ABORTED, unless they have found out by themselves that a rank is lost.
+// Returns the reason with which the other ranks end with ABORTED, unless they have found out by
+// themselves that a rank is lost.
 std::string text_for_others(uint32_t rank, const Status& failure) {
   return fmt::format("the pipeline ended on rank {} with {}: {}", rank, code_name(failure.code()),
                      printable_beginning(failure.text(), 800));
@@ -303,7 +304,7 @@ Status Executor::run(const RunWish& wish) {
 Status Executor::perform(const RunWish& wish) {
   const Result<uint64_t> left_ns = limits_.left_ns();
   if (!left_ns.ok()) return left_ns.status();
-  // Waits for it are bounded.
+  // The exchange may last as long as the run, since each wait for it is bounded.
   HETCOMM_RETURN_IF_ERROR(terms_.tell(communicator_.get(), loaded_->plan(), program_->pipeline,
                                       wish.terms, left_ns.value()));
   // Receives are posted by length.
@@ -373,7 +374,7 @@ Status Executor::at_step(const Status& failure, size_t index) const {
 }
 
 Status Executor::check_run() {
-  // Data moves between steps too if there is no progress thread.
+  // Without a progress thread, data moves only in calls. This one moves it between steps.
   HETCOMM_RETURN_IF_ERROR(of_call(hetcomm_context_progress(place_.context)));
   if (is_cancelled_.load(std::memory_order_relaxed)) return {Code::kCancelled, "it was cancelled"};
   HETCOMM_RETURN_IF_ERROR(of_call(hetcomm_communicator_status(communicator_.get())));
@@ -381,7 +382,7 @@ Status Executor::check_run() {
   return limits_.left_ns().status();
 }
 
-// Checks also what the caller wants to know while it waits.
+// Asks the trainer whether to go on, and checks the run.
 Status Executor::check_waiting() {
   if (limits_.patience.ask) HETCOMM_RETURN_IF_ERROR(limits_.patience.ask());
   return check_run();
@@ -407,7 +408,7 @@ Status Executor::wait_for(size_t index, StepRecord& record) {
   return ready;
 }
 
-// Sets |has_data_ns| to the time when the last data came, if this had to wait.
+// Sets |has_data_ns| to the time when the last data came, if a step had to wait for it.
 Status Executor::wait_for_data(const std::vector<uint32_t>& taken, uint32_t micro_batch,
                                uint64_t& has_data_ns) {
   for (const uint32_t channel : taken) {
@@ -499,7 +500,7 @@ Status Executor::status_of_callback(Body&& body) const {
   return outcome(status);
 }
 
-// Returns what a callback says that has returned |status|.
+// Returns the status of a callback that has returned |status|, with the reason that it gave.
 Status Executor::outcome(hetcomm_status_t status) const {
   if (status == HETCOMM_OK) return {};
   const std::string_view reason(reason_, strnlen(reason_, sizeof(reason_)));
@@ -613,7 +614,7 @@ Status Executor::meet_all() {
   HETCOMM_RETURN_IF_ERROR(terms_.settle(limits_.patience));
   const Result<uint64_t> left_ns = limits_.left_ns();
   if (!left_ns.ok()) return left_ns.status();
-  // Without a time limit of the run that of the library counts for each wait.
+  // A run without a time limit of its own has that of the library for each wait.
   const bool has_limit = limits_.patience.wait_ns == UINT64_MAX;
   hetcomm_collective_options_t options{};
   options.struct_size = sizeof(options);

@@ -1,4 +1,4 @@
-// Executor: performs a pipeline plan on one rank. Its contract is that of hetcomm/pipeline.h.
+// Executor performs a pipeline plan on one rank. Its contract is that of hetcomm/pipeline.h.
 //
 // The calling thread goes through the program (program.h): it waits for what a step reads and for
 // room for what it writes, posts the next receives, calls the trainer and sends what was made. Data
@@ -41,10 +41,10 @@ class Executor {
 
   // Fails with kInvalidArgument, and begins no run, if |options| do not fit the plan.
   Status run(const hetcomm_pipeline_run_options_t& options);
-  // Replaces the plan between two runs. Collective; changes nothing if it fails on any rank, unless
-  // ranks cannot hear of each other. |known| as for create().
+  // Replaces the plan between two runs. Collective. If it fails on any rank, nothing changes on any
+  // rank. If the ranks cannot tell each other, it ends the pipeline. |known| as for create().
   Status set_schedule(std::string_view plan, uint64_t timeout_ns, const Status& known);
-  // Replaces what is added up at the end of runs. Collective, as set_schedule().
+  // Replaces the gradients that runs add up. Collective, as set_schedule().
   Status set_gradients(const hetcomm_pipeline_gradient_t* gradients, size_t count,
                        uint64_t timeout_ns, const Status& known);
   // Adds up |values| over all ranks, and finds the norm of the gradients unless |totals| is null.
@@ -127,11 +127,11 @@ class Executor {
   std::unique_ptr<LoadedPlan> loaded_;
   std::unique_ptr<GradientSums> sums_;
   uint32_t rank_ = 0;
-  RunKind kind_ = RunKind::kTrain;    // of the run
-  const Program* program_ = nullptr;  // likewise
-  bool is_recorded_ = false;          // the run has come to its steps
+  RunKind kind_ = RunKind::kTrain;    // of the current run
+  const Program* program_ = nullptr;  // of the current run, or the last one
+  bool is_recorded_ = false;          // |record_| is of the current run
   Terms terms_;
-  hetcomm_request_t* meeting_ = nullptr;  // at the end of a run
+  hetcomm_request_t* meeting_ = nullptr;  // the barrier at the end of a run
   Call calls_[2];
   char reason_[512] = {};
   RunRecord record_;

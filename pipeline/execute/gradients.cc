@@ -19,7 +19,7 @@ namespace {
 
 constexpr uint32_t kMaxChunks = 64;
 
-// Ranks with the same number hold an item by one layout.
+// Returns the number of a stage among all pipelines. Its ranks hold an item by one layout.
 uint32_t holder_of(uint32_t pipeline, uint32_t stage) { return pipeline << 14 | stage; }
 
 bool holds(const PipelinePlan& plan, uint32_t pipeline, uint32_t stage, uint32_t item) {
@@ -32,7 +32,7 @@ bool holds(const PipelinePlan& plan, uint32_t pipeline, uint32_t stage, uint32_t
   });
 }
 
-// Appends numbers, and reads them again.
+// Words is a list of numbers that are appended and read in order.
 class Words {
  public:
   Words() = default;
@@ -129,7 +129,7 @@ Result<HeldGradient> read_layout(const hetcomm_layout_t* layout, uint32_t rank) 
   return held;
 }
 
-// The number of elements from the beginning of the memory to the last one.
+// Returns the number of elements from the beginning of the memory to the last one.
 uint64_t elements_needed(const HeldGradient& gradient) {
   uint64_t needed = 0;
   for (const GradientPart& part : gradient.parts) {
@@ -224,7 +224,7 @@ Status GradientSums::open(const ChannelPlace& place, uint64_t timeout_ns) {
   int32_t rank = 0;
   int32_t size = 0;
   HETCOMM_RETURN_IF_ERROR(of_call(hetcomm_communicator_rank(place.communicator, &rank, &size)));
-  // The others need no offsets of this rank.
+  // Offsets were not exchanged, so this rank takes its own list.
   auto& own = held[static_cast<size_t>(rank)];
   own.clear();
   for (const Given& each : given_) own.push_back(each.held);
@@ -308,7 +308,7 @@ Status GradientSums::split(const ChannelPlace& place) {
   }
   for (const std::vector<size_t>& round : rounds) {
     int32_t color = -1;
-    int32_t key = 0;  // its place in the set
+    int32_t key = 0;  // this rank's place in the set
     for (const size_t i : round) {
       const auto found = std::find(plan_.sets[i].begin(), plan_.sets[i].end(), own);
       if (found == plan_.sets[i].end()) continue;
@@ -365,7 +365,7 @@ Status GradientSums::start_ready(const RunLimits& limits) {
   return {};
 }
 
-// Ranks of a set have numbers of their own in texts of its communicator.
+// Names the ranks of the bucket's set, since the texts of its communicator count them from 0.
 std::string GradientSums::describe(const Bucket& bucket) const {
   return fmt::format("adding the gradients of item {} over the ranks {}, which count from 0",
                      bucket.plan->item, fmt::join(plan_.sets[bucket.plan->set], ", "));
@@ -399,7 +399,7 @@ Status GradientSums::move_piece(const SumPiece& piece, std::byte* packed, bool t
   const Given& given = given_[piece.gradient];
   const uint64_t size = element_bytes(given.held.type);
   const size_t dimensions = piece.box.dimensions;
-  // Runs over the last dimensions, as far as there are no gaps.
+  // A run covers the last dimensions, as far as they have no gaps.
   uint64_t run = 1;
   size_t outer = dimensions;
   while (outer > 0 && (piece.box.extent(outer - 1) == 1 || piece.strides[outer - 1] == run)) {
@@ -431,7 +431,7 @@ Status GradientSums::move_piece(const SumPiece& piece, std::byte* packed, bool t
 Status GradientSums::settle(const RunLimits& limits, const std::function<Status()>& check) {
   finished_ = UINT64_MAX;
   HETCOMM_RETURN_IF_ERROR(start_ready(limits));
-  // Another communicator may tell that the run has ended.
+  // check() also learns from the pipeline's own communicator that the run has ended.
   const Patience patience{.wait_ns = limits.patience.wait_ns, .ask = check};
   for (Bucket& bucket : buckets_) {
     if (bucket.request == nullptr) continue;
@@ -456,7 +456,8 @@ Status GradientSums::measure(GradientNorm& norm) const {
     const int32_t type = given_[whole.gradient].held.type;
     const uint64_t size = element_bytes(type);
     const size_t dimensions = whole.box.dimensions;
-    // Slabs along the first dimension of several, so that a copy of one is no longer than a row.
+    // Copies slabs along the first dimension longer than 1. A slab has about kChunkBytes, and at
+    // least one row.
     size_t along = 0;
     while (along + 1 < dimensions && whole.box.extent(along) == 1) ++along;
     const uint64_t rows = dimensions > 0 ? whole.box.extent(along) : 1;

@@ -25,7 +25,7 @@ namespace hetcomm::pipeline {
 
 class GradientSums {
  public:
-  // Reads what this rank gives, and checks it against |plan|, which is used until open() has
+  // Reads what this rank gives, and checks it against |plan|. |plan| must live until open() has
   // returned. The rank is program.rank. Plain pointers may lead to memory of a device of |context|.
   Status give(const hetcomm_pipeline_gradient_t* gradients, size_t count,
               hetcomm_context_t* context, const PipelinePlan& plan, const Program& program);
@@ -39,26 +39,27 @@ class GradientSums {
   uint64_t buffer_bytes() const { return buffer_bytes_; }
 
   void begin();
-  // The steps of chunk |chunk| have made all its gradients.
+  // Says that the steps of chunk |chunk| have made all its gradients. Starts the sums that can
+  // start.
   Status finish_chunk(uint32_t chunk, const RunLimits& limits);
   // Starts what was not started, and waits until all sums are there. In the wait, check() tells
   // whether the run has ended.
   Status settle(const RunLimits& limits, const std::function<Status()>& check);
-  // Adds the elements that count on this rank to |norm|. No run is under way.
+  // Adds the elements that count on this rank to |norm|. No run may be under way.
   Status measure(GradientNorm& norm) const;
-  // Waits until no operation is under way. The communicator that open() got was aborted.
+  // Waits until no operation is under way. The communicator that open() got must have been aborted.
   void drain();
 
  private:
   struct Given {
     HeldGradient held;
     hetcomm_buffer_t buffer{};
-    uint64_t chunks = 0;  // of this rank that hold the item, as bits
+    uint64_t chunks = 0;  // bits: chunks of this rank that hold the item
   };
   struct Bucket {
     const SumBucket* plan = nullptr;
     std::vector<std::byte> packed;  // empty: the sum is formed in the buffer of the only piece
-    uint64_t chunks = 0;            // that have to finish before it starts
+    uint64_t chunks = 0;            // bits: chunks that have to finish before it starts
     hetcomm_request_t* request = nullptr;
   };
   struct Set {
@@ -80,9 +81,9 @@ class GradientSums {
   const PipelinePlan* of_ = nullptr;
   std::vector<Given> given_;
   SumPlan plan_;
-  std::vector<Set> sets_;  // those that this rank is in
+  std::vector<Set> sets_;  // the sets that this rank is in
   std::vector<Bucket> buckets_;
-  uint64_t finished_ = 0;  // chunks of the run, as bits
+  uint64_t finished_ = 0;  // bits: chunks that have finished in this run
   uint64_t buffer_bytes_ = 0;
 };
 

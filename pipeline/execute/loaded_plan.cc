@@ -12,7 +12,8 @@
 namespace hetcomm::pipeline {
 namespace {
 
-// Leaves what may differ between plans that replace each other as it is in |kept|.
+// Returns |pipeline| with those parts of |kept| that may differ between plans that replace each
+// other.
 PlanPipeline with_course_of(PlanPipeline pipeline, const PlanPipeline& kept) {
   pipeline.schedule = kept.schedule;
   for (size_t i = 0; i < pipeline.stages.size() && i < kept.stages.size(); ++i) {

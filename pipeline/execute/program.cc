@@ -138,8 +138,9 @@ class ProgramMaker {
     }
   }
 
-  // A receive is posted for an item when the one |in_flight| before it is taken, so that many
-  // buffers are needed beside those that are being read. The two steps of a pair begin together.
+  // Counts the buffers of each channel. A receive is posted for an item when the item |in_flight|
+  // before it is taken. So |in_flight| buffers are needed beside those that are being read. The two
+  // steps of a pair begin together.
   void count_buffers() {
     std::vector<uint32_t> held(program_.channels.size());
     std::vector<uint32_t> most(program_.channels.size());

@@ -1,8 +1,9 @@
-// A program: what one rank does in one run of a pipeline. Follows from a plan; pure.
+// A Program lists what one rank does in one run of a pipeline. program_of() is a pure function of
+// the plan.
 //
 // Data goes through channels: each boundary has one for activations, and one for gradients if a
 // tensor has any. The items of a channel are numbered in the order in which they are made. A rank
-// gets an item when it takes it, and may read it until it releases it.
+// takes an item, may then read it, and releases it.
 #pragma once
 
 #include <cstddef>
@@ -19,19 +20,19 @@ namespace hetcomm::pipeline {
 enum class ChannelRole : uint8_t {
   kSend,
   kReceive,
-  kLocal,  // between two stages of the same ranks: a buffer that was written is read
+  kLocal,  // between two stages of the same ranks: they share one buffer of an item
 };
 
 struct ProgramChannel {
   uint32_t boundary = 0;  // in PlanPipeline::boundaries
   bool is_backward = false;
   ChannelRole role = ChannelRole::kLocal;
-  uint32_t maker = 0;  // stages
+  uint32_t maker = 0;  // the stage that makes the items
   uint32_t taker = 0;
-  uint32_t in_flight = 0;  // kSend, kReceive
+  uint32_t in_flight = 0;  // items in flight; kSend and kReceive only
   uint32_t buffers = 0;
   std::vector<uint32_t> order;  // micro-batches, in the order of the items
-  std::vector<uint32_t> item;   // by micro-batch: its number
+  std::vector<uint32_t> item;   // by micro-batch: the number of its item
 };
 
 // The channels of a stage, as indices of Program::channels.
@@ -47,23 +48,24 @@ struct ProgramStep {
   Action action;
   uint32_t chunk = 0;
   uint32_t slot = 0;  // number of the activation, below Program::slots
-  // It is the last step that reads the stage's inputs, or its output gradients, of the micro-batch.
+  // True if no later step reads the stage's inputs of the micro-batch.
   bool releases_inputs = false;
+  // True if no later step reads the stage's output gradients of the micro-batch.
   bool releases_output_grads = false;
-  bool ends_gradients = false;  // the last step that changes those of the stage's weights
+  bool ends_gradients = false;  // the last step that changes the gradients of the stage's weights
 };
 
 struct Program {
   uint32_t rank = 0;
   uint32_t pipeline = 0;
   uint32_t group = 0;
-  uint32_t slots = 0;                // activations that live at a time
+  uint32_t slots = 0;                // most activations that live at a time
   std::vector<ProgramStage> chunks;  // this rank's stages
   std::vector<ProgramChannel> channels;
   std::vector<ProgramStep> steps;
 };
 
-// Returns the channels that |step| takes from, or makes items of.
+// Return the channels from which |step| takes items, and those for which it makes items.
 const std::vector<uint32_t>& taken_by(const Program& program, const ProgramStep& step);
 const std::vector<uint32_t>& made_by(const Program& program, const ProgramStep& step);
 

@@ -31,7 +31,7 @@ std::string name_of(const HeldGradient& gradient) {
   return fmt::format("gradient {} of item {}", gradient.index, gradient.item);
 }
 
-// One tensor, as all ranks together hold it.
+// SharedTensor describes how all ranks together hold one tensor.
 class SharedTensor {
  public:
   explicit SharedTensor(const HeldGradient& first) : first_(first), cuts_(first.shape.size()) {}
@@ -184,7 +184,7 @@ class SharedTensor {
   std::map<Bounds, std::vector<Holding>> boxes_;
 };
 
-// Every holder's terms have to be there in whole: with as many elements as the tensor.
+// Fails unless copy 0 of each term has as many elements as the tensor.
 Status check_whole(const std::vector<std::vector<HeldGradient>>& held) {
   using Term = std::tuple<uint32_t, uint32_t, uint32_t, uint32_t>;  // item, index, holder, term
   std::map<Term, uint64_t> elements;                                // of copy 0
@@ -209,7 +209,8 @@ Status check_whole(const std::vector<std::vector<HeldGradient>>& held) {
   return {};
 }
 
-// Adds this rank's place of |box| to |piece|, if it holds it.
+// Writes the place of |box| in this rank's memory to |piece|. Returns false if the rank does not
+// hold it.
 bool find_place(const HeldGradient& gradient, const reshard::Box& box, SumPiece& piece) {
   const size_t dimensions = gradient.shape.size();
   for (const GradientPart& part : gradient.parts) {
@@ -244,8 +245,8 @@ Result<SumPlan> plan_sums(const std::vector<std::vector<HeldGradient>>& held, ui
   }
   HETCOMM_RETURN_IF_ERROR(check_whole(held));
   std::set<std::vector<uint32_t>> all_sets;
-  // By item, the last one first, then set, type and large piece: so they are in the same order on
-  // all ranks. Small pieces have the number 0.
+  // Orders buckets by item, the last one first, then by set, type and number of a large piece. So
+  // they are in the same order on all ranks. Small pieces have the number 0.
   using Place = std::tuple<int64_t, std::vector<uint32_t>, int32_t, uint64_t>;
   std::map<Place, SumBucket> buckets;
   std::vector<SumPiece> counted;
@@ -276,7 +277,7 @@ Result<SumPlan> plan_sums(const std::vector<std::vector<HeldGradient>>& held, ui
                        .box = box,
                        .keeps_result = keeps,
                        .is_in_one_set = is_in_one_set};
-        // It is in the set because it holds the piece.
+        // This rank is in the set because it holds the piece.
         static_cast<void>(find_place(gradient, box, piece));
         const bool is_large =
             box.elements() * size_of(static_cast<ElementType>(gradient.type)) >= kLargePieceBytes;

@@ -1,11 +1,11 @@
 // A sum plan says which ranks add which pieces of which gradients. Pure.
 //
-// The ranks of a stage hold a tensor by a layout: in terms that have to be added, each cut into
-// boxes, of which there may be equal copies. Other stages and pipelines that hold the same item of
-// the model may cut it in other ways. The cuts of all of them together divide the tensor into
-// pieces. For each piece the ranks that add it are one copy of every term of every holder. With
-// several copies there are several such sets of ranks; a rank that is in more than one of them
-// keeps the result of its first one.
+// The ranks of a stage hold a tensor by a layout. A layout has one or more terms, which have to be
+// added. Each term is cut into boxes, and several ranks may hold equal copies of a box. Other
+// stages and pipelines that hold the same item of the model may cut it in other ways. The cuts of
+// all of them together divide the tensor into pieces. A set of ranks adds a piece: one copy of
+// every term of every holder. With several copies there are several sets. A rank in more than one
+// of them keeps the result of the first.
 #pragma once
 
 #include <cstdint>
@@ -22,17 +22,17 @@ struct GradientPart {
   reshard::Box box;
   uint32_t copy = 0;
   uint32_t term = 0;
-  uint64_t offset = 0;       // in elements; of this rank's parts only
-  reshard::Numbers strides;  // likewise
+  uint64_t offset = 0;       // in elements; known for this rank's parts only
+  reshard::Numbers strides;  // in elements; known for this rank's parts only
 };
 
 // A rank's part of the gradient of a tensor.
 struct HeldGradient {
   uint32_t item = 0;
   uint32_t index = 0;   // among the tensors of the item
-  uint32_t holder = 0;  // numbers the stages of all pipelines: ranks with the same hold one layout
+  uint32_t holder = 0;  // number of the stage among all pipelines; its ranks hold one layout
   int32_t type = 0;
-  uint32_t terms = 1;  // of the layout
+  uint32_t terms = 1;  // number of terms of the layout
   std::vector<uint64_t> shape;
   std::vector<GradientPart> parts;  // none: the rank holds nothing of it
 };
@@ -43,10 +43,10 @@ struct SumPiece {
   uint64_t offset = 0;  // of its first element in this rank's memory, in elements
   reshard::Numbers strides;
   bool keeps_result = true;
-  bool is_in_one_set = true;  // otherwise other sets need the rank's own values, too
+  bool is_in_one_set = true;  // false: other sets also need the rank's own values
 };
 
-// A piece of at least so many bytes has a bucket of its own.
+// A piece of at least this size has a bucket of its own.
 inline constexpr uint64_t kLargePieceBytes = uint64_t{256} << 10;
 
 // Ranks of a set add up one bucket at a time: small pieces of one item and type, or a large one.
@@ -59,13 +59,14 @@ struct SumBucket {
 };
 
 struct SumPlan {
-  // These are the sets of all ranks, sorted. A set has several ranks, in the order in which stages
-  // and terms are numbered: copies are added in the same order by each of their sets.
+  // The sets of all ranks, sorted. A set has several ranks, in the order in which stages and terms
+  // are numbered. So the sets of a piece add its copies in the same order.
   std::vector<std::vector<uint32_t>> sets;
-  // This rank adds these. Those of a set are in one order on all of its ranks: the last items come
-  // first, as backward steps make their gradients.
+  // The buckets that this rank adds. All ranks of a set have its buckets in the same order. The
+  // last items come first, since backward steps make their gradients first.
   std::vector<SumBucket> buckets;
-  // The pieces that this rank counts where each of a tensor may count once only, as in a norm.
+  // The pieces that this rank counts in a norm, where each piece of a tensor counts on one rank
+  // only.
   std::vector<SumPiece> counted;
 };
 

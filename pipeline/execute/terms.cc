@@ -14,8 +14,8 @@ namespace {
 // greatest and the least value.
 constexpr size_t kStep = 0;
 constexpr size_t kKind = 2;
-// From here on two words for each micro-batch of each pipeline with lengths: 1 + the index of its
-// length, and the complement of that. Both are 0 on a rank that does not know it.
+// From here on there are two words for each micro-batch of each pipeline with lengths: 1 + the
+// index of its length, and the complement of that. Both are 0 on a rank that does not know it.
 constexpr size_t kLengths = 4;
 
 size_t words_of(const PlanPipeline& pipeline) {

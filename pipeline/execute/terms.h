@@ -30,18 +30,18 @@ class Terms {
               const RunTerms& own, uint64_t timeout_ns);
 
   // Compares the terms if all ranks have told theirs. Does not wait. Fails with kMismatch if they
-  // differ, and with kInvalidArgument if nobody knows the length of a micro-batch.
+  // differ, or if no rank knows the length of a micro-batch.
   Status look();
-  // Waits until they are compared.
+  // Waits until the terms are compared.
   Status settle(const Patience& patience);
   // Waits for |request|, and compares the terms during the wait: ranks whose terms differ may wait
   // for each other without end. |request| is nullptr afterwards, unless the wait has failed.
   Status wait_for(hetcomm_request_t*& request, const Patience& patience);
-  // Waits until no operation is under way. The communicator was aborted.
+  // Waits until no operation is under way. The communicator must have been aborted.
   void drain();
 
-  // The lengths of this rank's pipeline, by micro-batch; empty if the plan has none. Valid once the
-  // terms were compared.
+  // Returns the lengths of this rank's pipeline, by micro-batch. Empty if the plan has none. Valid
+  // once the terms were compared.
   const std::vector<uint8_t>& lengths() const { return lengths_; }
 
  private:
@@ -53,7 +53,7 @@ class Terms {
   uint32_t pipeline_ = 0;
   hetcomm_request_t* request_ = nullptr;
   std::vector<uint64_t> own_;
-  std::vector<uint64_t> most_;  // of all ranks
+  std::vector<uint64_t> most_;  // the greatest value of each word, over all ranks
   std::vector<uint8_t> lengths_;
 };
 

@@ -1,4 +1,4 @@
-// Records a run, and writes the record.
+// RunRecord records a run. to_json() and to_chrome_trace() write the record.
 #pragma once
 
 #include <cstdint>
@@ -13,15 +13,15 @@ namespace hetcomm::pipeline {
 struct StepRecord {
   uint64_t start_ns = 0;  // when its callback was called
   uint64_t end_ns = 0;
-  uint64_t data_wait_ns = 0;  // before it, for what it reads; 0: that was there
-  uint64_t room_wait_ns = 0;  // before it, for room for what it writes
+  uint64_t data_wait_ns = 0;  // wait before the step for what it reads; 0: that was there
+  uint64_t room_wait_ns = 0;  // wait before the step for room for what it writes
 };
 
 struct RunRecord {
   uint64_t step = 0;
   RunKind kind = RunKind::kTrain;
   uint64_t total_ns = 0;
-  std::vector<StepRecord> steps;  // as in Program::steps; those of a run that failed may be fewer
+  std::vector<StepRecord> steps;  // as in Program::steps; fewer if the run has failed
 };
 
 // Returns the steps with their times, as a JSON document.

@@ -86,7 +86,7 @@ class QuestionReader {
     }
   }
 
-  // A list of one element holds for all.
+  // Repeats the element of a list that has only one.
   template <class T>
   void spread(std::vector<T>& list, size_t count, const char* name, Fields& fields) {
     if (list.size() == 1) list.resize(count, list.front());

@@ -33,10 +33,10 @@ Status check_size(const PipelinePlan& plan) {
                       kMaxQuestionSteps)};
 }
 
-// The most that all transfers of a plan may take, one after the other.
+// The longest time that all transfers of a plan may take, one after the other.
 constexpr uint64_t kMaxNs = uint64_t{1} << 61;
 
-// Adds to |length_ns| what |times| transfers over |route| take; it stays below kMaxNs + 1.
+// Adds the time of |times| transfers over |route| to |length_ns|, up to kMaxNs.
 void add_length(uint64_t& length_ns, const Route& route, uint64_t times) {
   for (const RouteHop& hop : route.hops) {
     for (const uint64_t each : {hop.busy_ns, hop.latency_ns}) {

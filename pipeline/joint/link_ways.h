@@ -1,4 +1,5 @@
-// The ways of transfers over the resources of a link model, for the simulator by events.
+// LinkWays finds the ways of transfers over the resources of a link model, for the simulator by
+// events.
 //
 // Each resource is a hop of its own, so that a fast one is free for others while a slow one is
 // busy. Bytes flow over all resources of a transfer at once, in slices so small that only the

@@ -19,7 +19,8 @@ namespace {
 using Member = ReductionGroup::Member;
 using reshard::Messages;
 
-// The most entries of all rings: ranks that add up a part of an item, or gather a part of a stage.
+// The most entries of all rings together. An entry is a rank that adds up a part of an item, or
+// gathers a part of a stage.
 constexpr uint64_t kMaxRingEntries = uint64_t{1} << 22;
 // The most parts into which tensor degrees cut an item.
 constexpr uint64_t kMaxParts = 1024;

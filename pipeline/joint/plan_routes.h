@@ -19,7 +19,7 @@ struct ItemBytes {
   uint64_t gradient = 0;
   uint64_t weight = 0;
 };
-// The most bytes of all items.
+// The most bytes of all items together.
 inline constexpr uint64_t kMaxItemBytes = uint64_t{1} << 56;
 
 struct PlanRoutes {

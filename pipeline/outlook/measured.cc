@@ -76,7 +76,7 @@ class Samples {
   void add(const Action& action, uint64_t ns) { of(action).push_back(ns); }
   void add(const TracedPair& pair) { pairs_.push_back(pair); }
 
-  // Gives steps that only pairs have shown half of the time of their pairs.
+  // Gives steps that were performed only in pairs half of the time of their pairs.
   void share_pairs() {
     std::vector<std::pair<const Action*, uint64_t>> shares;
     for (const TracedPair& each : pairs_) {
@@ -87,7 +87,7 @@ class Samples {
     for (const auto& [action, ns] : shares) add(*action, ns);
   }
 
-  // Returns how much of the shorter step of a pair is hidden, or none if there are no pairs.
+  // Returns the hidden part of the shorter step of a pair, in millionths, or none without pairs.
   std::optional<uint32_t> overlap_ppm() {
     constexpr uint64_t kMillion = 1'000'000;
     std::vector<uint64_t> hidden;
@@ -113,8 +113,8 @@ class Samples {
   std::vector<TracedPair> pairs_;
 };
 
-// Returns how long the steps of a stage take. Those that the schedule has none of follow from the
-// others.
+// Returns how long the steps of a stage take. Kinds of steps that the schedule lacks follow from
+// the others.
 StageTime stage_time(StepTimes& times, bool& is_split) {
   const auto of = [&](Kind kind) {
     std::vector<uint64_t>& own = times[static_cast<size_t>(kind)];
@@ -145,7 +145,8 @@ StageTime longest(const StageTime& one, const StageTime& other) {
           .recompute_ns = std::max(one.recompute_ns, other.recompute_ns)};
 }
 
-// When each stage made and took the items of its boundaries, on the clock of its rank.
+// Passages records when each stage made and took the items of its boundaries, on the clock of its
+// rank.
 class Passages {
  public:
   explicit Passages(const Schedule& schedule)
@@ -217,7 +218,8 @@ void measure_boundaries(const Schedule& schedule, const Passages& passages, Meas
   }
 }
 
-// Returns the steps of |trace| that are those of |actions|, which are computations.
+// Returns the step of |trace| for each of |actions|. Actions that are no computations have an empty
+// one.
 Result<std::vector<TracedStep>> match(const RankTrace& trace, const std::vector<Action>& actions) {
   std::vector<TracedStep> steps;
   auto next = trace.steps.begin();
@@ -257,7 +259,7 @@ void sample(const std::vector<Action>& actions, const std::vector<TracedStep>& s
   samples.share_pairs();
 }
 
-// Raises |lengths|, of a group's steps, to what one of its ranks took.
+// Raises the |lengths| of a group's steps to the times of one of its ranks.
 void lengthen(const std::vector<Action>& actions, const std::vector<TracedStep>& steps,
               std::vector<uint64_t>& lengths) {
   lengths.resize(actions.size());

@@ -18,10 +18,10 @@ namespace hetcomm::pipeline {
 struct Outlook {
   Schedule schedule;
   std::vector<uint32_t> exposed;  // as ScheduleQuestion::exposed
-  std::vector<uint32_t>
-      in_flight;               // by boundary: so many that no step waits for room, unless given;
-                               // empty at the levels that have transfers; 0 between pipelines
-  std::vector<int64_t> peaks;  // by rank, in the unit of the question's memory
+  // By boundary: the given items in flight, or enough that no step waits for room. Empty at the
+  // levels that have transfers. 0 between pipelines.
+  std::vector<uint32_t> in_flight;
+  std::vector<int64_t> peaks;      // by rank, in the unit of the question's memory
   std::vector<StepMemory> memory;  // as CheckOptions::memory
   bool has_times = false;          // false: each F, I and W takes 1, and transfers nothing
   PipelineTimes times;
@@ -53,7 +53,7 @@ struct Outlook {
   }
 };
 
-// Fails with kOutOfResources if stages times micro-batches are more than 2^22.
+// Fails with kOutOfResources if stages times micro-batches are more than kMaxQuestionSteps.
 Status check_size(const Schedule& schedule);
 // Checks the schedule of |question|, finds how many items have to be in flight unless that is
 // given, and simulates it. Fails as check_size(), check() and simulate() do.
@@ -67,8 +67,9 @@ struct CriticalStep {
   // boundary whose transfer it waited for. The transfer may itself have waited, for its receive or
   // for the link.
   uint64_t transfer_ns = 0;
+  // The stage before the boundary whose transfer this step waited for.
   uint32_t boundary = 0;
-  bool is_gather = false;  // it waited for the weights of its stage instead
+  bool is_gather = false;  // this step waited for the weights of its stage, and for no boundary
 };
 // Returns the longest path to the last step that ends, in the order of time.
 std::vector<CriticalStep> critical_path(const Outlook& outlook);

@@ -63,7 +63,7 @@ std::string pipelines_text(const Outlook& outlook) {
   return text;
 }
 
-// Says how much of the longest path the ranks compute, and how much of it is transfers.
+// Says how much of the longest path waits for transfers, and at which boundaries.
 std::string path_text(const Outlook& outlook) {
   uint64_t transfers = 0;
   uint64_t gathers = 0;

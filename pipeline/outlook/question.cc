@@ -28,7 +28,7 @@ constexpr uint64_t kQuestionVersion = 1;
 constexpr int kNesting = 8;
 constexpr uint64_t kMaxLimit = uint64_t{1} << 60;  // in activations or bytes
 constexpr uint64_t kMaxEffort = 100'000'000'000;   // an hour or two
-constexpr size_t kMaxHops = 64;                    // of a route, and resources of a hop
+constexpr size_t kMaxHops = 64;                    // hops of a route, and resources of a hop
 constexpr size_t kMaxTraces = size_t{1} << 16;
 constexpr std::string_view kArranged = "arranged";
 
@@ -138,7 +138,7 @@ class QuestionReader {
     if (!status.ok()) fields.fail("actions", fmt::format("are wrong: {}", status.text()));
   }
 
-  // Refuses what would take too much time or memory.
+  // Refuses a schedule that would take too much time or memory.
   void refuse_many(uint64_t ranks, uint64_t chunks, uint64_t micro_batches) {
     const uint64_t steps = ranks * chunks * micro_batches;
     if (!failure_.ok() || steps <= kMaxQuestionSteps) return;
@@ -149,7 +149,7 @@ class QuestionReader {
                            ranks * chunks, micro_batches, kMaxQuestionSteps));
   }
 
-  // Reads what is to be arranged, and arranges it.
+  // Reads the problem of an arranged schedule, and arranges it.
   void read_arranged(Fields& fields) {
     static constexpr const char* kOrders[] = {"loop", "v"};
     fields.allow_only({"name", "ranks", "chunks", "order", "micro_batches", "whole_backward",
@@ -396,13 +396,13 @@ class QuestionReader {
         kMaxStages);
   }
 
-  // A list of one element holds for all.
+  // Repeats the element of a list that has only one.
   template <class T>
   static void spread(std::vector<T>& list, size_t count) {
     if (list.size() == 1) list.resize(count, list.front());
   }
-  // Gives each of |stages| stages and of their boundaries its time. Named boundaries behind them
-  // are left out.
+  // Gives each of |stages| stages and each of their boundaries its time. Named boundaries behind
+  // the last stage are left out.
   void spread_times(PipelineTimes& times, uint32_t stages) {
     if (stages == 0) return;
     spread(times.stages, stages);

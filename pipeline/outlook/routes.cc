@@ -26,7 +26,7 @@ std::set<std::string> two_way_names(const std::vector<QuestionRoute>& routes) {
   return names;
 }
 
-// Returns the names of what a transfer in the direction |use| occupies of |hop|.
+// Returns the names of the resources of |hop| that a transfer in the direction |use| occupies.
 std::vector<std::string> occupied(const Hop& hop, Use use, const std::set<std::string>& two_ways) {
   std::vector<std::string> names;
   for (const std::string& name : hop.resources) {
@@ -97,7 +97,7 @@ class RouteMaker {
     }
   }
 
-  // All transfers, one after the other, end before 2^62 ns.
+  // Fails if all transfers, one after the other, take longer than 2^62 ns.
   Status add_length(const QuestionRoute& given) {
     for (const Hop& hop : given.hops) {
       length_ns_ += hop.busy_ns + hop.latency_ns;

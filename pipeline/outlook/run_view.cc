@@ -24,7 +24,8 @@ using Kind = ActionKind;
 
 constexpr double kMoved = 0.10;
 constexpr double kGain = 0.01;
-// A boundary that takes less than this part of the longest stage counts as none, and is not slow.
+// A boundary that takes less than this part of the longest stage is not slow. A time that differs
+// by less has not moved.
 constexpr double kSlight = 0.02;
 // Simulated steps of the search for an order within the limits: some tenths of a second.
 constexpr uint64_t kArrangeEffort = 4'000'000;
@@ -45,7 +46,7 @@ BoundaryTime known_boundary(const std::vector<BoundaryTime>& known, uint32_t sta
   return stage < known.size() ? known[stage] : BoundaryTime();
 }
 
-// Returns the times of the run, and those that are known where the run does not show them.
+// Returns the times of the run. A time that the run does not show is the known one.
 PipelineTimes times_of(const MeasuredRun& run, const std::optional<PipelineTimes>& known) {
   PipelineTimes times;
   times.stages = run.stages;
@@ -56,7 +57,7 @@ PipelineTimes times_of(const MeasuredRun& run, const std::optional<PipelineTimes
     for (uint32_t stage = 0; stage < run.transfer_ns.size(); ++stage) {
       BoundaryTime& own = all.emplace_back(known_boundary(given, stage));
       if (!run.transfer_ns[stage]) continue;
-      // Nothing shows how much of it the link is busy.
+      // The run does not show for how much of the transfer the link is busy.
       own.busy_ns = std::min(own.busy_ns, *run.transfer_ns[stage]);
       own.latency_ns = *run.transfer_ns[stage] - own.busy_ns;
     }
@@ -150,7 +151,7 @@ class Search {
         found.push_back(*std::move(candidate));
       }
     }
-    // Those that keep less come first among equal times.
+    // Among equal times, candidates that keep less come first.
     std::stable_sort(found.begin(), found.end(), [](const Candidate& one, const Candidate& other) {
       const auto key = [](const Candidate& each) {
         return std::pair(each.total_ns, *std::max_element(each.peaks.begin(), each.peaks.end()));
@@ -167,7 +168,7 @@ class Search {
   }
 
  private:
-  // Returns none if the schedule does not fit the stages, or not into the limits, or is known.
+  // Returns none if the schedule does not fit the stages or the limits, or is known.
   std::optional<Candidate> look_at_named(const std::string& name) {
     ScheduleParameters parameters = parameters_of(name);
     ScheduleParameters whole = parameters;
@@ -180,7 +181,7 @@ class Search {
     if (!has_backward(schedule)) return std::nullopt;
     if (splits_backward(schedule) && !may_split_) return std::nullopt;
     if (stages_with(schedule, Kind::kRecompute) != recomputed_) return std::nullopt;
-    // With one stage on each rank some are the same by two names.
+    // With one stage on each rank, some schedules have two names.
     if (std::find(known_.begin(), known_.end(), schedule) != known_.end()) return std::nullopt;
     known_.push_back(schedule);
     std::optional<Candidate> candidate = candidate_of(std::move(named->schedule));
@@ -297,7 +298,8 @@ OrderedJson json_of(const StageTime& stage) {
           {"recompute_ns", stage.recompute_ns}};
 }
 
-// Only what every stage did once for each micro-batch can be measured.
+// Fails if the schedule is not sound. Only steps that every stage does once for each micro-batch
+// can be measured.
 Status check_sound(const Schedule& schedule) {
   HETCOMM_RETURN_IF_ERROR(check_size(schedule));
   if (schedule.stages() == 0) return invalid("the schedule has no stage");
@@ -348,7 +350,7 @@ Result<RunView> look_at_run(ScheduleQuestion question) {
   const bool may_split = question.may_split;
   CheckOptions check = question.check;
   const std::vector<uint64_t> stage_limits = question.stage_limits;
-  question.check.limits.clear();  // what ran has run
+  question.check.limits.clear();  // limits do not bind the schedule that has run
   Result<Outlook> outlook = look_at(std::move(question));
   if (!outlook.ok()) return outlook.status();
   view.outlook = std::move(outlook).value();
@@ -427,7 +429,7 @@ std::string to_json(const RunView& view) {
   json["proposal"] = OrderedJson();
   if (view.proposes) {
     const Candidate& best = view.candidates.front();
-    // One more than no step waits for in the simulation, whose transfers are all alike.
+    // Proposes one more than the simulation needs, since its transfers are all alike.
     std::vector<uint32_t> in_flight = best.in_flight;
     for (uint32_t& each : in_flight) ++each;
     OrderedJson schedule;

@@ -28,14 +28,14 @@ struct Candidate {
   std::vector<std::vector<Action>> actions;  // by rank, of one that was arranged; else empty
   uint64_t total_ns = 0;
   std::vector<int64_t> peaks;       // by rank
-  std::vector<uint32_t> in_flight;  // by boundary: so many that no step waits for room
+  std::vector<uint32_t> in_flight;  // by boundary: enough items that no step waits for room
 };
 
 struct RunView {
   Outlook outlook;  // of the schedule that ran, with the times of the run
   MeasuredRun run;
-  // The time of the run with each step as long as it was, if nothing came between steps but the
-  // boundaries. The items in flight are those of the question; without them no step waits for room.
+  // The simulated time of the run, with each step as long as it was and only boundaries between
+  // steps. The items in flight are those of the question. Without them no step waits for room.
   uint64_t replayed_ns = 0;
   bool had_times = false;        // the question had times
   std::vector<MovedTime> moved;  // by more than a tenth

@@ -204,7 +204,7 @@ class PlanCheck {
                        .rank_of = group_of,
                        .actions = pipeline.schedule.actions};
     }
-    // All transfers of an executed schedule are those of its computations.
+    // The transfers of an executed schedule follow from its computations.
     HETCOMM_RETURN_IF_ERROR(check_unlimited(view.schedule).annotate("schedule"));
     view.schedule = computations_of(std::move(view.schedule));
     view.evaluation = forward_steps_of(view.schedule);
@@ -273,9 +273,9 @@ class PlanCheck {
     return static_cast<uint32_t>(std::min<uint64_t>(enough, kMaxInFlight));
   }
 
-  // Gives each boundary between stages that are no neighbours at least so many items in flight that
-  // no step waits for room there. On the way between its stages no more items can be under way than
-  // the neighbours have in flight and keep, and one in each stage.
+  // Gives each boundary between stages that are no neighbours enough items in flight that no step
+  // waits for room there. No more items can be under way between its stages than the boundaries of
+  // neighbours have in flight and keep, and one in each stage.
   static Status check_skips(const PlanPipeline& pipeline, PipelineView& view) {
     for (size_t i = 0; i < pipeline.boundaries.size(); ++i) {
       const PlanBoundary& boundary = pipeline.boundaries[i];

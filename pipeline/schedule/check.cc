@@ -19,7 +19,7 @@ Action action_of(Kind kind, uint32_t stage, uint32_t micro_batch) {
   return {.micro_batch = micro_batch, .stage = static_cast<uint16_t>(stage), .kind = kind};
 }
 
-// One bit for each kind of action that a stage has had for a micro-batch.
+// Steps keeps one bit for each kind of action that a stage has had for a micro-batch.
 class Steps {
  public:
   explicit Steps(const Schedule& schedule)
@@ -118,7 +118,8 @@ class Inventory {
            (gives_input_grad(one.kind) && gives_input_grad(other.kind));
   }
 
-  // Returns why the transfer, or the wait for one, is wrong; null if it is not or |action| is none.
+  // Returns why |action| is wrong as a transfer, or as a wait for one. Null: it is right, or of
+  // another kind.
   const char* refuse_transfer(const Action& action) const {
     const uint32_t stage = action.stage;
     bool crosses = true;
@@ -187,7 +188,8 @@ class Inventory {
   Level level_ = Level::kCompute;
 };
 
-// One direction of a boundary at level 1. Items go in the order in which the sender produces them.
+// Channel is one direction of a boundary at level 1. Items go in the order in which the sender
+// produces them.
 class Channel {
  public:
   void set_in_flight(uint32_t in_flight) { in_flight_ = in_flight; }
@@ -239,8 +241,8 @@ class Walk {
     }
   }
 
-  // Lets the ranks go on. Raises |in_flight| of one boundary after the other while that helps.
-  // Raises what is in flight at boundaries with |may_raise|.
+  // Lets the ranks go on. As long as a full boundary stops a rank, raises |in_flight| of one
+  // boundary that |may_raise| allows.
   Status run_with_what_is_needed(const std::vector<bool>& may_raise) {
     for (go_on(); raise_one(may_raise);) go_on();
     return end();
@@ -490,7 +492,7 @@ class Walk {
   std::vector<Channel> forward_;   // by the stage before the boundary
   std::vector<Channel> backward_;  // likewise
   std::vector<uint32_t> weight_grads_;
-  std::vector<size_t> next_;  // by rank: the action that it has not performed yet
+  std::vector<size_t> next_;  // by rank: index of its next action
   std::vector<bool> is_queued_;
   std::deque<uint32_t> queue_;
 };

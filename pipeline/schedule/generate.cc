@@ -56,7 +56,7 @@ Status check_entries(size_t given, size_t stages, const char* what) {
   return Status(Code::kInvalidArgument, fmt::format("{} {} for {} stages", given, what, stages));
 }
 
-// The steps of one stage after its forward step: B, or R, I and W that is kept back.
+// Backward writes the steps of one stage after its forward steps: B, or R, I and a delayed W.
 class Backward {
  public:
   Backward(Writer& writer, uint32_t stage) : writer_(writer), stage_(stage) {}
@@ -137,8 +137,8 @@ Result<Rounds> rounds_of(uint32_t ranks, uint32_t chunks, uint32_t micro_batches
   return Rounds{chunks, micro_batches / count};
 }
 
-// Writes the steps of one rank of an interleaved schedule, after |warmup| forward steps. With
-// |splits|, W starts when |delay| steps of I have been made.
+// Writes the steps of one rank of an interleaved schedule, which begins with |warmup| forward
+// steps. With |splits|, W stays |delay| steps behind I.
 void write_interleaved(Writer writer, uint32_t rank, uint32_t ranks, const Rounds& rounds,
                        uint32_t steps, uint32_t warmup, bool splits, uint32_t delay) {
   const auto forward = [&](uint32_t n) {

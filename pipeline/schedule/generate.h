@@ -45,7 +45,7 @@ Result<Schedule> looped_breadth_first(uint32_t ranks, uint32_t chunks, uint32_t 
 // Interleaved 1F1B (Narayanan et al., section 2.2). Micro-batches go through the chunks of a rank
 // in rounds of about |ranks|; their number must be a multiple of the number of rounds.
 Result<Schedule> interleaved(uint32_t ranks, uint32_t chunks, uint32_t micro_batches);
-// As interleaved(), with B split and half the warm-up (PyTorch's InterleavedZeroBubble).
+// As interleaved(), with B split and a shorter warm-up (PyTorch's InterleavedZeroBubble).
 Result<Schedule> interleaved_zero_bubble(uint32_t ranks, uint32_t chunks, uint32_t micro_batches);
 
 // ZB-V of Qi et al. (Pipeline Parallelism with Controllable Memory): two stages on each rank, which

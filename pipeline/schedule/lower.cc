@@ -51,7 +51,7 @@ Kind wait_of(Kind transfer) {
   }
 }
 
-// Something for each stage of one rank, and direction.
+// ByDirection holds a value for each stage of one rank and each direction.
 template <class T>
 class ByDirection {
  public:
@@ -133,7 +133,7 @@ std::vector<Action> with_transfers(const Schedule& schedule, const std::vector<A
   return out;
 }
 
-// The sends of one stage in one direction that are not waited for yet, oldest first.
+// The sends of one stage in one direction, oldest first. The first |waited| have been waited for.
 struct OpenSends {
   std::vector<Action> sends;
   size_t waited = 0;

@@ -25,8 +25,8 @@ struct Takes {
   bool slow_boundaries = false;
   bool recomputed_stages = false;
   bool epsilon = false;
-  uint32_t chunks = 1;      // the number that it needs, or that it has unless another is given
-  bool any_chunks = false;  // whether another may be given
+  uint32_t chunks = 1;      // stages on each rank; if |any_chunks|, only the default
+  bool any_chunks = false;  // another number of stages on each rank may be given
 };
 
 struct Entry {

@@ -27,7 +27,7 @@ uint32_t items_on_the_way(const BoundaryTime& boundary, uint64_t step_ns);
 struct HidingWarmups {
   std::vector<uint32_t> counts;  // by stage
   // The boundaries whose link is busy for longer than the slowest stage. No order of steps hides
-  // that: a micro-batch takes the busy time of the slowest of them.
+  // that: a micro-batch takes at least the busy time of the slowest of these links.
   std::vector<uint32_t> exposed;
 };
 // The counts of H-1F1B (Hapt, section 5; Eq. 10 and 23): one more than the sum of ceil(1 + 2 c / t)

@@ -18,11 +18,11 @@ namespace {
 
 using Kind = ActionKind;
 
-// One direction of a boundary. Items are numbered in the order of their sends.
+// Channel is one direction of a boundary. Items are numbered in the order of their sends.
 class Channel {
  public:
-  // |in_flight| is 0 if the receiver is always ready. |credit_ns|: until the sender knows that an
-  // item was taken.
+  // |in_flight| is 0 if the receiver is always ready. |credit_ns| is the time until the sender
+  // knows that an item was taken.
   void open(const Route* route, uint32_t micro_batches, uint64_t credit_ns, uint32_t in_flight,
             bool has_receives) {
     route_ = route;
@@ -35,7 +35,7 @@ class Channel {
   const Route* route() const { return route_; }
   uint64_t credit_ns() const { return credit_ns_; }
 
-  // Each calls start(micro_batch) for the transfers that may start now.
+  // send(), post() and credit() call start(micro_batch) for each transfer that may start now.
   template <class Start>
   void send(uint32_t micro_batch, const Start& start) {
     if (has_receives_) return add(micro_batch, kSent, start);
@@ -83,7 +83,7 @@ class Channel {
   bool has_receives_ = false;
   uint64_t sent_ = 0;
   uint64_t started_ = 0;
-  uint64_t taken_ = 0;  // as the sender knows
+  uint64_t taken_ = 0;  // items taken, as far as the sender knows
   uint64_t left_ = 0;   // items whose first hop has ended
   Line<uint32_t> waiting_;
   std::vector<uint8_t> states_;  // by micro-batch: bits of State
@@ -150,6 +150,7 @@ class EventSimulation final : private TransferClient {
     // The thing that the next step lacked when it was last examined. Of a pair, the step |lacking|
     // lacked it.
     Bound waits_for = Bound::kRank;
+    // Number of the step in the pair that could not start: 0 or 1.
     uint32_t lacking = 0;
   };
   // The part of a pipeline that a transfer belongs to.
@@ -266,7 +267,7 @@ class EventSimulation final : private TransferClient {
     }
   }
 
-  // Tells what decided when the step or pair of |rank| starts, which it does now.
+  // Records why the step or pair of |rank|, which starts now, did not start earlier.
   void add_bounds(const Rank& rank, uint32_t count) {
     std::vector<Bound>& bounds = forecast_.pipelines[rank.pipeline].bounds[rank.index];
     const bool has_waited = rank.end_ns < events_.now();
@@ -418,7 +419,7 @@ class EventSimulation final : private TransferClient {
       case kForward:
       case kBackward: {
         channel_of(name.pipeline, name.purpose, name.index).arrive(name.micro_batch);
-        // A sender waits for an arrival only at an action of its own.
+        // A sender waits for an arrival only in a wait action.
         const bool is_forward = name.purpose == kForward;
         if (own.has_transfers || !is_forward) advance_stage(name.pipeline, name.index);
         if (own.has_transfers || is_forward) advance_stage(name.pipeline, name.index + 1);

@@ -24,7 +24,7 @@ struct EventPipeline {
   // By the stage before the boundary, or none. Transfers within a rank take no time.
   std::vector<Route> forward;
   std::vector<Route> backward;
-  std::vector<Route> gathers;       // by stage, or none: what UNSHARD starts; steps wait for it
+  std::vector<Route> gathers;       // by stage, or none; UNSHARD starts them, steps wait for them
   std::vector<uint32_t> in_flight;  // as SimulateOptions::in_flight (longest_path.h)
   // True for boundaries over which nothing comes back. Backward steps do not wait for those of the
   // next stage there. By the stage before the boundary; empty: none. For schedules of level 1.

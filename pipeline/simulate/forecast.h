@@ -15,8 +15,8 @@ struct Span {
 // The cause that decided when an action started.
 enum class Bound : uint8_t {
   kRank,    // the action before it
-  kData,    // what it needs of another rank
-  kRoom,    // the buffer of an item that it, or the wait, follows: that item had to leave first
+  kData,    // data of another rank
+  kRoom,    // a buffer: that of an earlier item, or of the send that it waits for
   kGather,  // the weights of its stage, which UNSHARD gathers
 };
 

@@ -14,8 +14,8 @@ namespace {
 using Kind = ActionKind;
 constexpr uint64_t kUnknown = UINT64_MAX;
 
-// One direction of a boundary. Items are numbered in the order of their sends, and take the link in
-// this order.
+// Link is one direction of a boundary. Items are numbered in the order of their sends, and take the
+// link in this order.
 class Link {
  public:
   // The receiver is ready for every item.
@@ -40,7 +40,7 @@ class Link {
   }
   bool is_open() const { return !arrived_.empty(); }
 
-  // Each returns whether the time of another transfer has become known.
+  // send(), post() and take() return whether the time of another transfer has become known.
   bool send(uint32_t micro_batch, uint64_t now) {
     if (has_receives_) {
       sent_.push_back({now, micro_batch});
@@ -243,7 +243,7 @@ class PathSimulation {
     return pair_ns(times_.stages, actions[at], actions[at + 1], times_.overlap_ppm);
   }
 
-  // Keeps when |action| runs, and why not before: what it waits for by itself.
+  // Keeps when |action| runs, and why it did not run earlier.
   void keep(uint32_t rank, const Rank& own, const Action& action, const Span& span) {
     Bound bound = Bound::kRank;
     if (span.start_ns > own.clock_ns && span.start_ns == ready(action)) {
@@ -268,8 +268,7 @@ class PathSimulation {
     }
   }
 
-  // Returns the time from which |action| may run for all that its rank does not decide; kUnknown if
-  // that is not known yet.
+  // Returns the time from which other ranks let |action| run. kUnknown: that is not known yet.
   uint64_t ready(const Action& action) const {
     const uint32_t stage = action.stage;
     switch (action.kind) {

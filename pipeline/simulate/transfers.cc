@@ -12,13 +12,13 @@ uint64_t part_of(const Route& route, size_t hop, size_t receiver) {
   return (route.hops[hop].busy_ns + slices - 1) / slices;
 }
 
-// When a hop that has begun ends, and when the next one may begin.
+// HopTimes says how long after its beginning a hop ends, and the next one may begin.
 struct HopTimes {
   uint64_t length_ns = 0;
   uint64_t next_ns = 0;  // 0 for the last hop
 };
 
-// |late_ns|: how long after its beginning the last part comes to |hop|.
+// Returns the times of |hop|. |late_ns| is the time from its beginning until its last part comes.
 HopTimes times_of(const Route& route, size_t hop, uint64_t late_ns) {
   const RouteHop& own = route.hops[hop];
   HopTimes times{.length_ns = own.busy_ns};
