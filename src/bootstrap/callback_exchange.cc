@@ -192,8 +192,9 @@ class PutGetExchange final : public CallbackExchange {
     return reply.size() >= kFrameHeaderBytes && decode_reply(reply.subspan(kFrameHeaderBytes)).ok();
   }
 
-  // Returns |failure|, or the failure that rank 0 has put for its own group. That one is the reason
-  // if this rank waits for rank 0, or if it says that the ranks disagree on the form.
+  // Returns the reason for |failure|. The reason is the failure that rank 0 has put for its own
+  // group, if this rank waits for rank 0 or if rank 0 says that the ranks disagree on the form.
+  // Otherwise it is |failure| itself.
   Status explain(const std::string& scope, const Members& members, const Status& failure) {
     if (members.form == ExchangeForm::kWhole) return failure;
     Result<std::vector<std::byte>> told =

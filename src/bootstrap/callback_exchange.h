@@ -31,7 +31,7 @@ class CallbackExchange {
   virtual ~CallbackExchange() = default;
   // Returns whether groups of ranks can exchange values. Otherwise only all ranks together can.
   virtual bool has_groups() const = 0;
-  // Returns the value of the first of |members| to all of them. Their other values are ignored.
+  // Returns the value of the first of |members| to all of them. The others' values are ignored.
   virtual Result<std::vector<std::byte>> broadcast(const std::string& scope, const Members& members,
                                                    ConstByteSpan mine, uint64_t deadline_ns) = 0;
   // Returns all values of |members| to all of them.

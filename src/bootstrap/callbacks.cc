@@ -1,4 +1,4 @@
-// Bootstrap by the caller's functions.
+// CallbackBootstrap exchanges values by the caller's functions.
 //
 // Rank 0 broadcasts the secret to all, so the ranks need not wait for each other. In the next
 // exchange each rank's value carries a mark of its secret, which shows whether all agree. Strangers

@@ -17,7 +17,7 @@ namespace {
 using Bytes = std::vector<std::byte>;
 
 constexpr size_t kPieceBytes = 60 * 1024;  // piece of a value that rank 0 broadcasts
-constexpr size_t kInlineBytes = 256;       // up to this, a value is sent together with its size
+constexpr size_t kInlineBytes = 256;       // limit of a value that is sent along with its size
 constexpr uint64_t kMarginNs = 1'000'000'000;
 
 bool is_large(Bootstrap& bootstrap) {

@@ -1,5 +1,5 @@
-// Gathers the cards of all ranks into one digest, which all ranks get. A card is what one rank says
-// of itself.
+// Gathers the cards of all ranks into one digest, which all ranks get. A card is one rank's
+// description of itself.
 //
 // In a small job every rank receives every card. In a large job of n ranks, one process would have
 // to send n x n cards, so the exchange has four steps:
@@ -42,8 +42,8 @@ class DigestMaker {
 Result<std::vector<std::byte>> exchange_digest(Bootstrap& bootstrap, const std::string& scope,
                                                ConstByteSpan card, const DigestMaker& maker,
                                                uint64_t deadline_ns);
-// Distributes rank 0's |mine| (64 MiB at most) to all ranks. In a large job it goes from leader to
-// leader of the blocks, and from each leader through its block. Collective. Fails like
+// Distributes rank 0's |mine| (64 MiB at most) to all ranks. In a large job the value goes from
+// leader to leader of the blocks, and from each leader through its block. Collective. Fails like
 // exchange_digest().
 Result<std::vector<std::byte>> hand_down(Bootstrap& bootstrap, const std::string& scope,
                                          ConstByteSpan mine, uint64_t deadline_ns);

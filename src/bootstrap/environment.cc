@@ -112,8 +112,8 @@ bool names_loopback(const std::string& name) {
 
 // Returns the addresses at which the other ranks look for the store, and no others. These are the
 // addresses of MASTER_ADDR that this host has. The host may have none of them (address translation,
-// a host name that means loopback here, 0.0.0.0). Then they are the addresses of HETCOMM_INTERFACE,
-// or all addresses without that variable.
+// a host name that means loopback here, 0.0.0.0). In that case the result is the addresses of
+// HETCOMM_INTERFACE, or all addresses of this host if that variable is not set.
 Result<std::vector<Address>> listening_hosts(const Config& config, Log& log, const Launch& launch,
                                              const std::vector<Address>& masters) {
   const bool loopback = names_loopback(launch.master_address);
@@ -158,16 +158,16 @@ Identity store_identity(const Launch& launch) {
   return identity_of(fmt::format("{}/{}", launch.master_port, launch.job.name), "store", 0);
 }
 
-// The place where rank 0 listens for the other ranks before anything else, so that it can tell them
-// about any later failure.
+// StoreSite is the place where rank 0 listens for the other ranks. Rank 0 listens before it does
+// anything else, so that it can tell the other ranks about any later failure.
 class StoreSite {
  public:
   StoreSite(const Config& config, Log& log, const Launch& launch)
       : config_(config), log_(log), launch_(launch) {}
 
   // Listens at the first free port. If every port is taken, retries until |deadline_ns|. Does not
-  // retry if this process may use none of the ports. After a failure it may listen nevertheless,
-  // for answer().
+  // retry if this process may use none of the ports. The site may listen even after a failure, for
+  // answer().
   Status listen(uint64_t deadline_ns);
   const std::vector<uint16_t>& ports() const { return ports_; }
   StoreListeners take() { return std::exchange(listeners_, {}); }
@@ -256,7 +256,8 @@ std::string describe(const JobName& job) {
                      printable(job.name), job.source);
 }
 
-// The job to which one launch of this process belongs: its ranks, its store and its key.
+// LaunchedJob is the job to which this process belongs by its launch. It holds the job's ranks,
+// store and key.
 class LaunchedJob {
  public:
   LaunchedJob(const Config& config, Log& log, const Launch& launch,
@@ -385,12 +386,12 @@ Result<std::vector<bool>> LaunchedJob::survivors(const std::string& scope,
   }
 }
 
-// The bootstrap of all ranks of a job, or of the ranks that are left.
+// EnvironmentBootstrap serves all ranks of a job, or the ranks that are left.
 class EnvironmentBootstrap final : public Bootstrap, private SurvivorFinder {
  public:
   // |members| are ranks of |job|, ascending, with this rank among them. |round| is the round that
-  // found them to be left; "" for all of the job. Exchanges are named after the round, so that a
-  // rank that missed the end of an earlier round still meets the others.
+  // found them to be left; "" for all ranks of the job. Exchanges are named after the round, so
+  // that a rank that missed the end of an earlier round still meets the others.
   EnvironmentBootstrap(std::shared_ptr<LaunchedJob> job, std::vector<int> members,
                        std::string round)
       : job_(std::move(job)),

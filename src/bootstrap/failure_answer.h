@@ -1,5 +1,5 @@
-// If rank 0 fails before its store can serve, it tells the other ranks why, at the addresses where
-// they look for the store.
+// Tells the other ranks why rank 0 has failed before its store could serve. The answer is given at
+// the addresses where these ranks look for the store.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // A launch describes how the launcher started this process: its rank, the number of ranks, the
-// location of rank 0, and the job's name. It comes from torchrun's variables, else from those of
-// Open MPI, PMI, PMIx or Slurm.
+// location of rank 0, and the job's name. It is read from torchrun's variables, or without them
+// from the variables of Open MPI, PMI, PMIx or Slurm.
 #pragma once
 
 #include <cstdint>

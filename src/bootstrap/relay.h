@@ -38,7 +38,7 @@ struct RelayContact {
   static Result<RelayContact> decode(ByteReader& reader);
 };
 
-// A rank's relay, used by one thread at a time.
+// Relay runs the relay of this rank. One thread uses it at a time.
 class Relay {
  public:
   // Copies |config|. |log| must outlive the relay.

@@ -1,5 +1,5 @@
-// Sends a large value to many ranks without a single sender for all of them. Each rank pulls it
-// from the previous one and passes each piece on as soon as it arrives.
+// Sends a large value to many ranks without a single sender for all of them. Each rank pulls the
+// value from the previous rank and passes each piece on as soon as the piece arrives.
 //
 // All ranks know, through the store, the size of the value and a hash of the list of its pieces'
 // hashes. The list of hashes is sent first, so that a rank can check each piece before it passes

@@ -1,4 +1,4 @@
-// The job secret as the user configured it.
+// Reads the job secret that the user has configured, and decides whether a job may have none.
 #pragma once
 
 #include <cstdint>

@@ -1,11 +1,11 @@
-// The job's small TCP store: the server runs in rank 0's process, and every rank (rank 0 too) is a
-// client.
+// StoreServer and StoreClient are the job's small TCP store. The server runs in rank 0's process,
+// and every rank, rank 0 too, is a client.
 //
-// Every connection proves a key first: that of the configured secret, or else a publicly known one,
-// which keeps accidental strays out. Both sides also compare an identity made of the job's
-// MASTER_PORT and name. It keeps jobs whose port ranges overlap from using each other's store. With
-// TLS on, all of this goes through TLS, and the certificates decide who may connect. An allgather
-// over n ranks is n requests and n replies that share one buffer.
+// Every connection proves a key first. It is the key of the configured secret, or else a publicly
+// known key, which keeps accidental strays out. Both sides also compare an identity made of the
+// job's MASTER_PORT and name. The identity keeps jobs whose port ranges overlap from using each
+// other's store. With TLS on, all of this goes through TLS, and the certificates decide who may
+// connect. An allgather over n ranks is n requests and n replies that share one buffer.
 //
 // A client that proved a publicly known key may be a stranger. Bounds limits the number of such
 // sessions, and the time for which they may stay without waiting for a reply. Honest clients
@@ -96,8 +96,8 @@ class StoreServer {
   int owner_pid_;
 };
 
-// A client of the store, with blocking calls, used by one thread at a time. Connects when a call
-// needs a connection, and reconnects after a failure.
+// StoreClient is a client of the store with blocking calls. One thread uses it at a time. It
+// connects when a call needs a connection, and reconnects after a failure.
 class StoreClient {
  public:
   struct Options {
@@ -126,7 +126,7 @@ class StoreClient {
   // Finds the store, which may start later. Does not wait for a store that was found before.
   Status connect(uint64_t deadline_ns);
   Status put(const std::string& key, ConstByteSpan value, uint64_t deadline_ns);
-  // Waits for the value of the key. TIMED_OUT if no client puts it.
+  // Waits for the value of the key. Fails with TIMED_OUT if no client puts it.
   Result<std::vector<std::byte>> get(const std::string& key, uint64_t deadline_ns);
   // Like get() above, but the store waits for the key only for |wait_ns|.
   Result<std::vector<std::byte>> get(const std::string& key, uint64_t wait_ns,

@@ -20,9 +20,9 @@ namespace hetcomm {
 namespace {
 
 constexpr uint64_t kSecond = 1'000'000'000;
-constexpr uint64_t kFirstLimitNs = kSecond;  // for one attempt; doubles when it was too short
+constexpr uint64_t kFirstLimitNs = kSecond;  // time limit of an attempt; doubles if it is too short
 constexpr uint64_t kLastLimitNs = 10 * kSecond;
-constexpr uint64_t kFirstRetryNs = kSecond / 20;  // after a refusal; doubles
+constexpr uint64_t kFirstRetryNs = kSecond / 20;  // pause after a refusal; doubles each time
 constexpr uint64_t kLastRetryNs = kSecond / 2;
 constexpr uint64_t kForeignPauseNs = 3 * kSecond;
 constexpr uint64_t kReportNs = 10 * kSecond;
@@ -325,7 +325,7 @@ std::string ranges(const std::set<int>& ports) {
 // 10.0.0.1:29501-29516: Connection refused". Services that have refused this rank come first,
 // because the store is likely among them.
 std::string describe(const Targets& targets) {
-  using Error = std::pair<bool, std::string>;  // false if a service refused; text
+  using Error = std::pair<bool, std::string>;  // whether no service refused this rank, and the text
   std::map<Error, std::map<std::string, std::set<int>>> failed_at;
   for (const auto& target : targets) {
     const std::string name = target->address().to_string();

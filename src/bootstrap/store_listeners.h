@@ -1,5 +1,5 @@
-// Sockets that listen where ranks look for rank 0's store. They exist before the store does, so
-// that rank 0 can tell the others why it fails (failure_answer.h).
+// Creates the sockets that listen where ranks look for rank 0's store. The sockets exist before the
+// store, so that rank 0 can tell the other ranks why it fails (failure_answer.h).
 #pragma once
 
 #include <cstdint>

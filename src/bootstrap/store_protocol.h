@@ -46,7 +46,7 @@ enum class StoreOperation : uint8_t {
 // form in one scope, they would wait for each other.
 enum class ExchangeForm : uint8_t { kWhole = 0, kGroups = 1 };
 
-// The ranks that exchange values.
+// Members are the ranks that exchange values.
 struct Members {
   RankGroup group;
   int ranks = 0;  // number of ranks in the job
@@ -66,19 +66,20 @@ Status disagreement_on_form(std::string_view rank, std::string_view scope, Excha
 // Returns whether |text| is such an error. A rank may have received it from another one.
 bool tells_disagreement_on_form(std::string_view text);
 
+// One request of a client. An exchange is a kGather or a kBroadcast.
 struct StoreRequest {
   StoreOperation operation = StoreOperation::kGet;
   uint64_t number = 0;      // counts a client's requests; a repeated request keeps it
-  int32_t rank = 0;         // kSurvivors: the rank. kGather, kBroadcast: its index in the group
-  int32_t size = 0;         // kSurvivors: number of ranks. kGather, kBroadcast: of members
-  uint64_t timeout_ns = 0;  // kGet, kGather: limit of the reply. kSurvivors: 0 ends the round
-  uint64_t limit_ns = 0;    // kGather: the time limit that failures name; 0: timeout_ns
-  int32_t first = 0;        // kGather, kBroadcast: the first rank of the group
-  int32_t step = 1;         // kGather, kBroadcast: the distance between ranks of the group
-  int32_t ranks = 0;        // kGather, kBroadcast: number of ranks in the job, for failure texts
+  int32_t rank = 0;         // kSurvivors: the rank. Exchange: the rank's index in the group
+  int32_t size = 0;         // kSurvivors: number of ranks in the job. Exchange: number of members
+  uint64_t timeout_ns = 0;  // kGet, exchange: limit of the reply. kSurvivors: 0 ends the round
+  uint64_t limit_ns = 0;    // exchange: the time limit that failures name; 0: timeout_ns
+  int32_t first = 0;        // exchange: the first rank of the group
+  int32_t step = 1;         // exchange: the distance between ranks of the group
+  int32_t ranks = 0;        // exchange: number of ranks in the job
   ExchangeForm form = ExchangeForm::kWhole;
-  std::string key;  // kGather, kBroadcast, kSurvivors: the scope
-  // kSurvivors: the set of lost ranks. kBroadcast: only the first member has one.
+  std::string key;  // kSurvivors, exchange: the scope
+  // kSurvivors: the set of lost ranks. kBroadcast: only the first member has a value.
   std::vector<std::byte> value;
 
   bool exchanges() const {

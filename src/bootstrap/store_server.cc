@@ -1,6 +1,6 @@
-// The server's I/O: one thread, one poller, one session per client. A session is destroyed only
-// between two rounds of events (reap), so that neither the table nor the poller uses a destroyed
-// one.
+// Implements StoreServer. One thread, one poller and one session per client do its I/O. A session
+// is destroyed only between two rounds of events (reap), so that neither the table nor the poller
+// uses a destroyed session.
 #include <sys/eventfd.h>
 #include <sys/prctl.h>
 
@@ -38,7 +38,7 @@ constexpr uint64_t kSweepNs = 1'000'000'000;
 // send a request.
 constexpr uint64_t kYoungNs = 1'000'000'000;
 // The largest number of rejections that are logged as warnings. Rejections of one host for one
-// reason count once. The acceptor logs further ones at debug.
+// reason count once. The acceptor logs further rejections at debug.
 constexpr size_t kMaxReasons = 64;
 // Total size of the replies that are kept for ranks that may not have read them.
 constexpr size_t kMaxLastReplies = 64u << 20;

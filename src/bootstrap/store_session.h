@@ -1,5 +1,5 @@
-// One client of the store: it reads requests, writes replies, and tells its owner when the client
-// has broken the protocol or closed the connection.
+// A StoreSession serves one client of the store. It reads requests, writes replies, and tells its
+// owner when the client has broken the protocol or closed the connection.
 #pragma once
 
 #include <cstdint>

@@ -1,11 +1,11 @@
-// The store's table holds its values, waiting readers and running gathers, and does no I/O. The
+// StoreTable holds the store's values, waiting readers and running gathers, and does no I/O. The
 // server feeds it decoded requests, and replies leave through a sink. A broadcast is a gather whose
 // reply is the first member's value.
 //
-// A gather's entries belong to the connections that wait in it: an entry is removed with its
+// A gather's entries belong to the connections that wait in it. An entry is removed with its
 // connection, so that a process that was restarted can take its place. The first member whose time
-// is over ends the gather for all, with the same text; so does a rank that joins twice. Ended
-// gathers are remembered, so that a late member learns the reason instead of waiting.
+// is over ends the gather for all members, with the same text. A rank that joins twice does so too.
+// Ended gathers are remembered, so that a late member learns the reason instead of waiting.
 //
 // Gathers of several groups may share a scope. If ranks disagree on whether a scope is exchanged by
 // groups, all of them receive that error.

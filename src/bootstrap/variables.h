@@ -1,4 +1,4 @@
-// Variables: how ranks find each other.
+// Declares the variables that control how ranks find each other.
 #pragma once
 
 #include "src/system/variable.h"

@@ -1,6 +1,6 @@
-// The addresses at which the control planes of all ranks listen. In a small job every rank has sent
-// all its addresses. In a large job the digest has one address of each rank; the others are learned
-// from that rank, or from ranks that know them.
+// AddressBook holds the addresses at which the control planes of all ranks listen. In a small job
+// every rank has sent all its addresses. In a large job the digest has one address of each rank.
+// The rank's other addresses are learned from that rank, or from ranks that know them.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ class AddressBook {
 
   // Returns all addresses that |rank| has sent, or the one from the digest if it has sent none.
   std::vector<Address> find(int rank) const;
-  // Records that |rank| listens at |addresses|, which are all that it has.
+  // Records that |rank| listens at |addresses| and at no others. An empty list changes nothing.
   void learn(int rank, std::vector<Address> addresses);
 
   // Encodes the addresses of |rank| for learn_text() on another rank. Returns "" if only the one

@@ -1,9 +1,9 @@
-// The control plane of a job, as the job sees it: who is alive, who left, what was aborted, and
-// letters between ranks. It carries no user data. The context's control thread does the work and
-// puts the results into the mailbox.
+// ControlPlane is the control plane of a job, as the job sees it: who is alive, who left, what was
+// aborted, and letters between ranks. It carries no user data. The context's control thread does
+// the work and puts the results into the mailbox.
 //
-// Every call returns immediately, unless its comment says otherwise. Any thread may call it, but
-// only one at a time.
+// Every call returns immediately, unless its comment says otherwise. Any thread may call a
+// ControlPlane, but only one thread at a time.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,7 @@
-// The fates of all ranks, as far as this rank knows them.
+// Fates holds the fates of all ranks, as far as this rank knows them.
 //
-// A fate holds for everybody and is told as news, or it is a death that holds for this rank only.
-// Fates only go forward: alive, dead, left. The fate of another incarnation is not valid.
+// A fate holds for all ranks and is told as news. The exception is a death that holds for this rank
+// only. Fates only go forward: alive, dead, left. The fate of another incarnation is not valid.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,7 @@ namespace hetcomm::liveness {
 
 class Fates {
  public:
-  // |incarnations| has one for each rank. Fates that hold for everybody are added to |news|.
+  // |incarnations| has one entry for each rank. Fates that hold for all ranks are added to |news|.
   Fates(std::shared_ptr<const std::vector<uint64_t>> incarnations, News& news)
       : incarnations_(std::move(incarnations)),
         news_(news),
@@ -38,7 +38,7 @@ class Fates {
   // Records that |rank| is dead for all ranks, or for this one only.
   void die(int rank, std::string why);
   void die_here(int rank, std::string why);
-  // Records that |rank|, which is this one, leaves.
+  // Records that |rank|, which is this rank, leaves.
   void leave(int rank);
   // Returns whether |told| is a fate of an incarnation of this job.
   bool is_valid(const Frame& told) const;

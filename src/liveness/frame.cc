@@ -16,7 +16,7 @@ size_t max_text(FrameType type, uint8_t code) {
 
 void encode(const Frame& frame, std::vector<std::byte>& out) {
   const size_t length = std::min(frame.text.size(), max_text(frame.type, frame.code));
-  // Signs of life are sent all the time: |out| keeps its memory. Without memory for the frame it is
+  // Signs of life are sent all the time, so |out| keeps its memory. If memory runs out, |out| is
   // unchanged.
   const size_t needed = out.size() + kFrameHeaderBytes + length;
   if (needed > out.capacity()) out.reserve(std::max(needed, 2 * out.capacity()));

@@ -56,7 +56,7 @@ inline constexpr size_t kFrameHeaderBytes = 20;
 inline constexpr size_t kMaxFrameText = 400;
 inline constexpr size_t kMaxProfileText = 16 * 1024;  // limit for the text of a kProfile letter
 
-// Appends |frame|, with its text cut at the longest that its type may have.
+// Appends |frame| to |out|. Cuts the text at the limit of the frame's type.
 void encode(const Frame& frame, std::vector<std::byte>& out);
 
 // kMore: a part of the frame has not arrived yet. kGarbage: the bytes are no frame.

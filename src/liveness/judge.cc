@@ -159,8 +159,8 @@ void Judge::on_connect_failed(int rank, ConnectFailure failure, std::string_view
   }
 }
 
-// Postpones a verdict of silence, because a process listens where the rank was proved. That is no
-// sign of life either.
+// Postpones a verdict of silence, because a process listens where the rank was proved. A process
+// that only listens gives no sign of life, however.
 void Judge::on_reached(int rank, uint64_t now) {
   Peer* const one = peers_.find(rank);
   if (one == nullptr || !one->proved) return;

@@ -13,7 +13,8 @@ namespace hetcomm::liveness {
 
 class Letters {
  public:
-  // The most letters kept; one more drops the oldest. Its sender repeats it as long as it matters.
+  // The most letters kept. One more letter drops the oldest, whose author posts it again as long as
+  // it matters.
   static constexpr size_t kMaxWaiting = 64;
 
   const Frame& add(int sender, LetterType type, uint64_t value, std::string text) {

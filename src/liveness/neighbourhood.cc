@@ -118,7 +118,7 @@ void Neighbourhood::offer_release(ConnectionId id, Connection& connection, uint6
   (void)network_.send(id, Frame{.type = FrameType::kRelease});
 }
 
-// Offers to end connections that this rank does not need. It also offers to end a second connection
+// Offers to end connections that this rank does not need. Also offers to end a second connection
 // that only showed that the lower rank can be reached.
 void Neighbourhood::release_idle(uint64_t now) {
   for (auto& [id, connection] : peers_.connections()) {

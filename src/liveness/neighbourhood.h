@@ -1,9 +1,9 @@
-// Decides which connections this rank makes and keeps.
+// Neighbourhood decides which connections this rank makes and keeps.
 //
-// This rank keeps those to its neighbours on the ring. It seeks further ranks while too few answer,
-// since its neighbours may be stopped or lost with their host. It makes other connections for
-// letters and introductions. It offers to end each connection that it made and no longer needs. The
-// connection ends when both ends agree.
+// This rank keeps the connections to its neighbours on the ring. It seeks further ranks while too
+// few answer, since its neighbours may be stopped or lost with their host. It makes other
+// connections for letters and introductions. It offers to end each connection that it made and no
+// longer needs. The connection ends when both ends agree.
 #pragma once
 
 #include <cstdint>
@@ -50,8 +50,8 @@ class Neighbourhood {
 
   // Offers to end the connections that this rank made and does not need.
   void release_idle(uint64_t now);
-  // Handles the arrival of the peer's profile. If this rank was |asked| for its own, it leaves the
-  // offer to end the connection to the peer.
+  // Handles the arrival of the peer's profile. If the peer has |asked| for this rank's profile, the
+  // peer is the one that offers to end the connection. Otherwise this rank may offer it.
   void introduced(ConnectionId id, Peer& peer, bool asked, uint64_t now);
   // Handles a kRelease frame, by which the other end offers to end the connection or agrees to end
   // it. Returns whether the connection ends now. Agrees to an offer, and tells the other end, if

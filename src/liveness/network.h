@@ -1,4 +1,4 @@
-// The network of a judge: control connections between its rank and others.
+// A judge reaches other ranks through its Network.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ using ConnectionId = uint64_t;
 enum class ConnectFailure : uint8_t {
   kOther,             // the failure says nothing about the peer
   kRefused,           // an address at which the peer once took a connection refuses now
-  kOtherIncarnation,  // another process proved itself at such an address
+  kOtherIncarnation,  // another process proved itself at an address that once was the peer's
 };
 
 // The network makes the control connections of one rank. Its functions never call the judge.

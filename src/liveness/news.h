@@ -1,6 +1,7 @@
-// Facts for all ranks, in the order in which this rank learned them: fates, aborts, failures of
-// collective operations. Each connection sends the list from its beginning and has its own position
-// in it, so that two ranks that connect exchange everything and nothing is queued for a slow one.
+// News lists facts for all ranks, in the order in which this rank learned them: fates, aborts,
+// failures of collective operations. Each connection sends the list from its beginning and has its
+// own position in the list. Two ranks that connect therefore exchange everything, and nothing is
+// queued for a slow peer.
 #pragma once
 
 #include <cstddef>

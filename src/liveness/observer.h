@@ -1,4 +1,4 @@
-// The interface by which a judge reports to its owner.
+// Observer is the interface by which a judge reports to its owner.
 #pragma once
 
 #include <string>

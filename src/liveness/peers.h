@@ -1,5 +1,5 @@
-// The ranks with which this one has a connection, wants one or had one recently, and all of its
-// connections.
+// Peers holds the ranks with which this one has a connection, wants one or had one recently, and
+// all connections of this rank.
 //
 // A rank with which nothing has happened for a detection time rests: no tick looks at it, and only
 // the state that must not be forgotten is kept. These invariants hold: each connection belongs to a
@@ -38,13 +38,13 @@ struct Peer {
   int rank = 0;
   std::vector<ConnectionId> connections;  // those that are up, the newest last
   bool proved = false;                    // a connection was up once
-  bool wanted = false;                    // it is a neighbour
+  bool wanted = false;                    // the peer is a neighbour
   bool reached = false;                   // a connection that this rank made was up once
   int connecting = 0;
   int answers_due = 0;           // number of answers that this rank awaits from the peer
-  uint64_t heard_ns = 0;         // time of its last frame
-  uint64_t own_life_ns = 0;      // its last sign of life to this rank
-  uint64_t reached_ns = 0;       // time at which its kernel took a connection without a proof
+  uint64_t heard_ns = 0;         // time of the peer's last frame
+  uint64_t own_life_ns = 0;      // time of the peer's last sign of life to this rank
+  uint64_t reached_ns = 0;       // when the peer's kernel last took a connection without a proof
   uint64_t life_ns = 0;          // newest of own_life_ns, reached_ns and the vouches from others
   uint64_t suspect_ns = kNever;  // start of the suspicion
   uint64_t wanted_ns = 0;
@@ -70,11 +70,11 @@ class Peers {
   const Peer* find(int rank) const;
   Peer& of(const Connection& connection) { return peers_.at(connection.rank); }
   size_t size() const { return peers_.size(); }
-  // Returns the peer of the lowest rank above |rank|, or nullptr. A loop that keeps the rank may
-  // meet and forget peers.
+  // Returns the peer of the lowest rank above |rank|, or nullptr. A loop that steps by the peer's
+  // rank may meet and forget peers.
   Peer* after(int rank);
   const std::set<int>& suspected() const { return suspected_; }
-  // Moves peers to rest. Otherwise each tick would look at every rank that was ever met.
+  // Lets idle peers rest. Otherwise each tick would look at every rank that was ever met.
   void let_rest(uint64_t now);
   // Closes the connections of |rank|, and forgets it.
   void forget(int rank);
@@ -118,7 +118,7 @@ class Peers {
   // The state kept for a peer with which nothing has happened for a detection time.
   struct Resting {
     Letters::Numbers letters;
-    uint64_t life_ns = 0;  // its last sign of life to this rank
+    uint64_t life_ns = 0;  // time of the peer's last sign of life to this rank
     bool proved = false;
     bool reached = false;
   };

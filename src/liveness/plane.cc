@@ -90,9 +90,9 @@ Result<std::unique_ptr<Plane>> Plane::create(ControlThread& thread, Log& log, co
   return plane;
 }
 
-// Listens on every interface that may be used, so that the control plane lives as long as any rail,
-// and on a local socket where local sockets are allowed. Otherwise ranks on this host connect over
-// the network and learn of the exit of this process from their connections.
+// Listens on every interface that may be used, so that the control plane lives as long as any rail.
+// Also listens on a local socket where local sockets are allowed. Without a local socket, ranks on
+// this host connect over the network and learn of the exit of this process from their connections.
 Status Plane::listen(const Config& config) {
   const Result<PortRange> ports = port_range(config);
   if (!ports.ok()) return ports.status();

@@ -51,7 +51,8 @@ class Plane final : public Resident,
   Judge& judge() { return *judge_; }
   // Returns why this rank last dropped an incoming connection; ok if it dropped none.
   Status last_rejection() const;
-  // Says goodbye. finished() is true when all neighbours have received it, or after a second.
+  // Says goodbye. finished() is true once all connected ranks have acknowledged the goodbye, or
+  // after a second.
   void leave();
 
   void tick(uint64_t now_ns) override;

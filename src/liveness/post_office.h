@@ -1,4 +1,4 @@
-// Sends the letters of this rank, and takes those of others (letters.h).
+// PostOffice sends the letters of this rank, and takes the letters of others (letters.h).
 //
 // A letter to a rank without a connection starts an attempt to connect. While kMaxConnections
 // attempts are in progress, other ranks wait for their turn.

@@ -29,8 +29,8 @@ class ProcessWatches {
   ProcessWatches(const ProcessWatches&) = delete;
   ProcessWatches& operator=(const ProcessWatches&) = delete;
 
-  // Watches |process|, a descriptor of a running process (process_descriptor.h), as that of |rank|.
-  // Replaces an earlier one. Does nothing if the poller has no room.
+  // Watches |process|, a descriptor of the running process of |rank| (process_descriptor.h).
+  // Replaces an earlier descriptor. Does nothing if the poller has no room.
   void watch(int rank, UniqueFd process);
   // Stops watching |rank|'s process. Safe inside ProcessHandler::on_exit().
   void forget(int rank);

@@ -1,6 +1,6 @@
-// Profiles received from other ranks, passed from the control thread, which receives them, to the
-// job, which reads them. A rank that connects has sent its profile before, so the job finds the
-// profile here even if it has not read its mail yet.
+// ProfileBook holds the profiles that other ranks have sent. The control thread receives them, and
+// the job reads them. A rank that connects has sent its profile before, so the job finds the
+// profile here even if the job has not read its mail yet.
 #pragma once
 
 #include <map>

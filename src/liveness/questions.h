@@ -1,4 +1,5 @@
-// Questions about ranks that this rank or another one suspects, and the vouches that answer them.
+// Questions asks the other ranks about suspected ranks. A vouch answers such a question: its sender
+// has heard from the suspected rank.
 //
 // The questions of all ranks about one rank share one numbering. Each rank passes every question
 // and every vouch on once, so that all ranks receive it. A vouch answers all questions up to its

@@ -1,4 +1,5 @@
-// A control plane is made from a rank's place in its job and from what it needs of this process.
+// A control plane is made from its rank's place in the job and from the parts of this process that
+// it uses.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +29,7 @@ struct Setup {
   int size = 0;
   uint64_t detection_ns = 0;
   Credentials credentials;   // complete from start() on
-  uint32_t incarnation = 0;  // this rank's
+  uint32_t incarnation = 0;  // this rank's incarnation
   int doorbell = -1;         // an eventfd that rings when the mailbox has something
   std::vector<InterfaceAddress> interfaces{};  // to listen on, best first
   std::shared_ptr<Witness> witness{};          // null: this rank answers no questions

@@ -1,4 +1,4 @@
-// The times of the control plane.
+// Timing derives the times of the control plane from the detection time.
 #pragma once
 
 #include <cstdint>

@@ -152,7 +152,7 @@ void Acceptor::accept_ready(uint64_t now) {
 // Returns false when the pending connections are at their limit and none of them can be dropped.
 bool Acceptor::make_room(uint64_t now) {
   if (pending_.size() < options_.max_pending || drop_silent(now)) return true;
-  // Those that are old enough have sent something, and this round of events handles them.
+  // Connections that are old enough have sent something, and this round of events handles them.
   const uint64_t old_enough_ns = pending_.front()->start_ns() + min_pending_ns();
   pause(std::max(old_enough_ns, now + kExhaustedPauseNs));
   return false;

@@ -1,4 +1,4 @@
-// TLS 1.3 with certificates on both sides, on non-blocking sockets.
+// Provides TLS 1.3 with certificates on both sides, on non-blocking sockets.
 //
 // A TlsContext holds this process's key and certificate and the authority that signs all
 // certificates. A TlsSession is the state of one connection: first shake_hands() until it is done,

@@ -1,4 +1,4 @@
-// Kernels for float32, float64 and their complex numbers.
+// Implements the kernels for float32, float64 and their complex numbers.
 #include "src/reduce/targets.h"
 
 #undef HWY_TARGET_INCLUDE

@@ -1,4 +1,4 @@
-// Kernels for integers and truth values.
+// Implements the kernels for integers and truth values.
 #include "src/reduce/targets.h"
 
 #undef HWY_TARGET_INCLUDE

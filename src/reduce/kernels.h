@@ -1,5 +1,5 @@
-// The functions of one SIMD target, by type and operator. reduce.cc calls those of the processor's
-// best target. Tests make and call those of every target.
+// Kernels holds the functions of one SIMD target, by type and operator. reduce.cc calls the
+// functions of the processor's best target. Tests call the functions of every target.
 #pragma once
 
 #include <array>

@@ -1,4 +1,4 @@
-// The loops over memory. They are compiled once for each SIMD target.
+// Defines the loops over memory, which are compiled once for each SIMD target.
 //
 // A codec converts bytes to vectors of the lanes used in calculations, and back. A type that
 // needs no conversion gives one vector, and a narrow type gives several. Lanes need not
@@ -66,7 +66,7 @@ HWY_INLINE void store_scalar(std::byte* to, T value) {
   std::memcpy(to, &value, sizeof(T));
 }
 
-// Loads fewer than eight bytes into the low bytes of a word. The others are 0.
+// Loads fewer than eight bytes into the low bytes of a word. The other bytes are 0.
 HWY_INLINE uint64_t load_few(const std::byte* from, size_t bytes) {
   if (bytes >= 4) {
     return load_scalar<uint32_t>(from) | uint64_t{load_scalar<uint32_t>(from + bytes - 4)}
@@ -93,7 +93,7 @@ HWY_INLINE void store_few(std::byte* to, uint64_t value, size_t bytes) {
 
 using Words = hn::Repartition<uint64_t, SmallBytes>;
 
-// Loads fewer than 16 bytes into the low bytes of a vector. The others are 0.
+// Loads fewer than 16 bytes into the low bytes of a vector. The other bytes are 0.
 HWY_INLINE hn::Vec<SmallBytes> load_partial(const std::byte* from, size_t bytes) {
   uint64_t low = 0;
   uint64_t high = 0;

@@ -1,4 +1,4 @@
-// Kernels for float16, bfloat16 and float8. All calculations are in float32.
+// Implements the kernels for float16, bfloat16 and float8. All calculations are in float32.
 #include "src/reduce/targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -81,7 +81,7 @@ struct Format {
   }
 };
 
-// bfloat16, the upper half of a float32.
+// The format of bfloat16, which is the upper half of a float32.
 struct BrainFormat {
   static constexpr int kBits = 16;
   template <class D>

@@ -1,10 +1,10 @@
-// Element-wise reductions of host memory.
+// Reduces arrays in host memory element by element.
 //
 // Any alignment is allowed. |out| may be one of the inputs but must not overlap them in any other
 // way. Every processor gives the same bits with any vector size: nothing is reassociated or
 // contracted. The bits of a NaN result are not defined for float32 and wider. Narrower types have
 // one NaN (0x7e00, 0x7fc0, 0x7f), except that float8_e4m3fn keeps the sign of a value that
-// overflows. The floating-point environment is the default one.
+// overflows. The functions assume the default floating-point environment.
 #pragma once
 
 #include <cstddef>

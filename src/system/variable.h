@@ -29,7 +29,7 @@ struct Limits {
   Zero zero = Zero::kNumber;  // kAllowed: 0 is valid too; kDefault: 0 means the default
 };
 
-// A variable. A Config identifies it by its address.
+// Variable describes one variable. A Config identifies a variable by the address of this object.
 struct Variable {
   VariableType type;
   Naming names;
