@@ -27,8 +27,9 @@ struct Choice {
 };
 
 // Considers every strategy that covers the two layouts. Refuses a strategy that would send more
-// than one copy of the tensor from one cluster to another. If it refuses all, it takes the quickest
-// of these. |links| knows all ranks. If |rank| is given, the returned plan has only its moves.
+// than one copy of the tensor from one cluster to another. If every strategy is refused, takes the
+// quickest one. |links| knows all ranks. If |rank| is given, the returned plan has only the moves
+// of that rank.
 Result<Choice> plan_auto(const Layout& source, const Layout& destination, uint64_t element_bytes,
                          const Links& links, uint64_t slices = 8,
                          std::optional<int> rank = std::nullopt);

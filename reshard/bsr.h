@@ -1,5 +1,5 @@
-// Batched send-receive (Hetu v2, section 4.2): every piece of the tensor is sent to each rank that
-// needs it by its best holder.
+// Plans a batched send-receive (Hetu v2, section 4.2): the best holder of each piece of the tensor
+// sends it to the ranks that need it.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Plans of all ranks, made and described without a communicator.
+// Makes and describes the plans of all ranks, without a communicator.
 #pragma once
 
 #include <cstdint>

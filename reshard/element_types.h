@@ -1,4 +1,4 @@
-// The element types of a tensor before and after a move.
+// Names the element types of a tensor before and after a move, and says which conversions exist.
 #pragma once
 
 #include <cstddef>

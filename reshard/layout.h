@@ -28,7 +28,7 @@ struct Layout {
   // rank, and are neither read nor written. Empty: equal to |shape|.
   std::vector<uint64_t> padded_shape;
   uint32_t terms = 1;    // the tensor is the sum of this many terms
-  uint32_t divisor = 1;  // divisor of their sum; 1 if there is one term
+  uint32_t divisor = 1;  // divisor of the sum of the terms; 1 if there is one term
   PartList parts;
   bool operator==(const Layout&) const = default;
 

@@ -1,4 +1,4 @@
-// Layouts as JSON documents. README.md describes the format.
+// Reads and writes layouts as JSON documents. README.md describes the format.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
-// The routes between ranks, from a link model. A route is computed when it is first asked for,
-// since a job of thousands of network interfaces uses few of their pairs.
+// Links gives the routes between ranks, from a link model. A route is computed when it is first
+// asked for, since a job of thousands of network interfaces uses few of their pairs.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,7 @@ struct RankEnd {
   auto operator<=>(const RankEnd&) const = default;
 };
 
-// An object, even a constant one, is for one thread at a time.
+// Only one thread at a time may use an object, even a constant one.
 class Links {
  public:
   // |ends| has the location of each rank. Fails with NOT_FOUND if |model| lacks a host or a NIC;
@@ -30,12 +30,12 @@ class Links {
   size_t ranks() const { return end_of_.size(); }
   // Returns the index of the rank's cluster in the model.
   int cluster(int rank) const { return location(rank).cluster; }
-  // Where a rank is, by indices in the model. In the order of their locations ranks are as near to
-  // each other as they can be.
+  // The place of a rank, as indices in the model. Sorting ranks by location puts ranks that are
+  // near each other next to each other.
   struct Location {
     int cluster = 0;
     int host = 0;
-    int nic = 0;  // of the host
+    int nic = 0;  // index among the host's NICs
     auto operator<=>(const Location&) const = default;
   };
   const Location& location(int rank) const {
@@ -55,11 +55,11 @@ class Links {
   const KnownRoute& known(int from, int to) const;
 
   topology::LinkModel model_;
-  std::vector<RankEnd> ends_;        // those that differ
-  std::vector<Location> locations_;  // by end
-  std::vector<size_t> end_of_;       // by rank
+  std::vector<RankEnd> ends_;        // distinct ends of all ranks
+  std::vector<Location> locations_;  // location of each of |ends_|
+  std::vector<size_t> end_of_;       // by rank: index in |ends_|
   KnownRoute none_;
-  // By the ends that routes lead from and to.
+  // Routes that are known so far, by the indices in |ends_| of their first and last end.
   mutable std::vector<std::unordered_map<size_t, KnownRoute>> routes_;
 };
 

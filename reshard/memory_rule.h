@@ -1,6 +1,6 @@
-// The memory rule: no element of a rank's destinations is written twice, and none overwrites a
-// source. Sources may share memory. Where ranges of memory overlap, the boxes are compared exactly,
-// so that interleaved boxes may share a buffer.
+// Checks the memory rule: no element of a rank's destinations is written twice, and none overwrites
+// a source. Sources may share memory. Where ranges of memory overlap, the boxes are compared
+// exactly, so that interleaved boxes may share a buffer.
 #pragma once
 
 #include <cstdint>

@@ -32,8 +32,7 @@ uint64_t count_of(const Indices& indices) {
 class Taker {
  public:
   Taker(const Indices& from, Indices* into) : from_(from), into_(into) {}
-  // Appends the indices at positions [begin, end). |begin| is not below the positions of the call
-  // before.
+  // Appends the indices at positions [begin, end). Positions ascend from call to call.
   void take(uint64_t begin, uint64_t end) {
     while (at_ < from_.size()) {
       const Range& range = from_[at_];
@@ -185,7 +184,7 @@ Result<Indices> cut(const Indices& indices, const Placement& placement,
   return kept;
 }
 
-// Returns whether one box for each combination of ranges makes too many, with |there| other boxes.
+// Returns whether there are too many boxes: one for each combination of ranges, and |there| others.
 bool are_too_many(const std::vector<Indices>& held, size_t there) {
   uint64_t boxes = 1;
   for (const Indices& ranges : held) {

@@ -1,4 +1,4 @@
-// Layouts from a mesh of ranks and a placement for each of its axes, as in DTensor (PyTorch's
+// Makes layouts from a mesh of ranks and a placement for each of its axes, as in DTensor (PyTorch's
 // DeviceMesh and placements), and from parallel degrees.
 #pragma once
 
@@ -26,9 +26,10 @@ struct Placement {
     kShard,      // rank i has piece i of |dimension|
     kZigzag,     // |dimension| is cut in twice as many pieces as ranks; rank i has piece i from the
                  // beginning and piece i from the end (context parallelism with causal attention)
-    kStrided,  // |dimension| is cut in |split| pieces, each of them in as many as there are ranks,
-               // and rank i has piece i of each (PyTorch's _StridedShard: a later axis cuts
-               // |dimension| in |split| pieces, and counts as if it had acted before)
+    // |dimension| is cut in |split| pieces. Each of these is cut in as many pieces as there are
+    // ranks, and rank i has piece i of each. The result is as if a later axis with |split| ranks
+    // had cut |dimension| before this one (PyTorch's _StridedShard).
+    kStrided,
     kPartial,  // the tensor is the sum of the data held by the ranks along the axis
     kAverage,  // the tensor is that sum divided by the number of ranks along the axis
   };
@@ -81,8 +82,9 @@ struct Degrees {
   std::string_view order = "dct";
   bool zigzag = false;  // context parallelism with paired pieces, for causal attention
 };
-// Returns the mesh of |ranks| with the axes data, context and tensor. |ranks| are in the order that
-// |degrees| tells. Fails with INVALID_ARGUMENT if there are not as many as the degrees need.
+// Returns the mesh of |ranks| with the axes data, context and tensor. |ranks| are in the order of
+// |degrees.order|. Fails with INVALID_ARGUMENT if that is no permutation of "dct", or if the number
+// of |ranks| is not the product of the degrees.
 Result<Mesh> mesh_of(const Degrees& degrees, const std::vector<int>& ranks);
 Result<Layout> activations(uint64_t batch, uint64_t sequence, uint64_t hidden,
                            const Degrees& degrees, const std::vector<int>& ranks);

@@ -24,8 +24,8 @@ struct Move {
   bool operator==(const Move&) const = default;
 };
 
-// The part of the source or of the destination whose memory a part of an intermediate layout
-// shares, so that it needs no scratch memory.
+// Says whether a part of an intermediate layout shares the memory of a part of the source or of the
+// destination. If so, it needs no scratch memory.
 enum class Alias : uint8_t { kNone, kSource, kDestination };
 struct Scratch {
   Alias alias = Alias::kNone;

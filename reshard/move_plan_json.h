@@ -1,4 +1,4 @@
-// Move plans as JSON, for users' programs and for pictures.
+// Reads and writes move plans as JSON, for users' programs and for pictures.
 #pragma once
 
 #include <cstdint>

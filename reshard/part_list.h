@@ -1,5 +1,5 @@
-// PartList: the parts of a layout. Copies of the list share the parts until one is changed, so a
-// plan does not copy its layouts, which many plans have in common.
+// A PartList holds the parts of a layout. Copies of the list share the parts until one copy is
+// changed. A plan therefore does not copy its layouts, which many plans have in common.
 #pragma once
 
 #include <cstddef>

@@ -71,8 +71,9 @@ class Grid {
   std::vector<std::vector<uint64_t>> cuts_;
 };
 
-// Names the memory of a part by three numbers: 0 for the source, 1 for the destination or 2 for
-// scratch memory, then the layout (0 unless it is scratch memory), then the part.
+// Names the memory of a part by three numbers. The first is 0 for the source, 1 for the
+// destination, and 2 for scratch memory. The second is the layout, and 0 unless it is scratch
+// memory. The third is the part.
 using MemoryName = std::tuple<int, size_t, uint32_t>;
 
 class Proof {

@@ -14,9 +14,9 @@ namespace hetcomm::reshard {
 // fails with OUT_OF_RESOURCES if that gives more than |most_cells| cells.
 Status prove(const MovePlan& plan, uint64_t most_cells = uint64_t{1} << 24);
 
-// Proves that all ranks finish if each carries out its own plan move by move, with the sender and
-// the receiver of a move acting at the same time: no plans wait for each other in a cycle, and both
-// ranks of a move include it. |plans| has the plan of each rank.
+// Proves that all ranks finish if each carries out its own plan move by move. The sender and the
+// receiver of a move act at the same time. The proof shows that no plans wait for each other in a
+// cycle, and that both ranks of a move have it in their plans. |plans| has the plan of each rank.
 Status prove_progress(const std::vector<MovePlan>& plans);
 
 }  // namespace hetcomm::reshard

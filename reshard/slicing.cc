@@ -23,8 +23,8 @@ std::vector<uint64_t> cuts_of(const MovePlan& plan, size_t dimension) {
   return cuts;
 }
 
-// The slices of a tensor: every piece between two consecutive cuts along |dimension| is
-// divided among all slices.
+// Says how a tensor is cut into slices. Every piece between two consecutive cuts along |dimension|
+// is divided among all slices.
 struct Cuts {
   size_t dimension = 0;
   uint32_t slices = 1;
@@ -88,8 +88,8 @@ StridedBox simplified(const StridedBox& box) {
   return result;
 }
 
-// The sums that one rank forms in one phase: each piece of a part that belongs to the slice,
-// densely stored.
+// Places the sums that one rank forms in one phase. Each piece of a part that belongs to the slice
+// is stored densely.
 class Sums {
  public:
   // Returns where kSum holds the sums of |box|, which belongs to |slice| of part |part|. No cut

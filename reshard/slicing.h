@@ -1,4 +1,4 @@
-// The share of one rank in a move plan: messages and strided copies, by slice.
+// Computes the share of one rank in a move plan: its messages and strided copies, by slice.
 //
 // The tensor is cut into slices that are separate plans: in a hop, a slice needs only data of the
 // same slice from the previous hop. Each rank has a share of every slice. All ranks process the

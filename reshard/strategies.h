@@ -14,8 +14,8 @@ namespace hetcomm::reshard {
 Result<MovePlan> plan_direct(const Layout& source, const Layout& destination,
                              std::optional<int> rank = std::nullopt);
 
-// Collects the tensor at the first source rank, which sends it to the first destination rank, which
-// distributes it (HetAuto, strategy 2).
+// Collects the tensor at the first source rank. That rank sends it to the first destination rank,
+// which distributes it (HetAuto, strategy 2).
 Result<MovePlan> plan_leader(const Layout& source, const Layout& destination,
                              std::optional<int> rank = std::nullopt);
 

@@ -58,8 +58,8 @@ class Steps {
     uint64_t length = 0;
     uint64_t most = 0;
     uint64_t reach = 0;  // maximum total of this step and the later ones
-    // The greatest common divisor of the later steps, which reach only its multiples. That fixes,
-    // modulo |period|, how often this step can be taken.
+    // The greatest common divisor of the later steps, which reach only its multiples. This step has
+    // to reach the rest, which fixes how often it can be taken, modulo |period|.
     uint64_t divisor = 0;
     uint64_t common = 1;  // greatest common divisor of |length| and |divisor|
     uint64_t period = 1;
@@ -167,8 +167,8 @@ Meeting find_meeting(const StridedAddresses& one, const StridedAddresses& other,
 }
 
 // Finds two elements at one address. Tries each dimension as the first one in which their indices
-// differ. Its step is then taken at least once, the steps of later dimensions are taken in either
-// direction, and the total has to be 0.
+// differ. The step of that dimension is then taken at least once, and the steps of later dimensions
+// are taken in either direction. The total has to be 0.
 Meeting find_repeat(const StridedAddresses& addresses) {
   if (is_nested(addresses)) return Meeting::kApart;
   for (size_t first = 0; first < addresses.dimensions; ++first) {

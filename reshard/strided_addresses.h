@@ -1,4 +1,4 @@
-// The addresses of elements at regular distances in memory, and whether some elements share one.
+// Finds out whether elements at regular distances in memory share an address.
 //
 // Elements share an address if a sum of steps, each taken a bounded number of times, equals a given
 // distance. Steps that follow each other without a gap are merged into one. The remaining steps are

@@ -1,5 +1,5 @@
-// Layouts after ranks were lost. Surviving ranks may have other numbers, and other copies replace
-// the data of lost ranks where there are any.
+// Makes the layout that is left after ranks were lost. Surviving ranks may have other numbers.
+// Other copies replace the data of lost ranks where there are any.
 #pragma once
 
 #include <vector>

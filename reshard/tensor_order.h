@@ -1,4 +1,5 @@
-// The tensors that the ranks want to move, and how. All ranks specify the same.
+// Describes the tensors that the ranks want to move, and the options of the move. All ranks specify
+// the same.
 #pragma once
 
 #include <cstdint>

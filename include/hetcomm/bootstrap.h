@@ -1,5 +1,5 @@
-/* Bootstrap: how the ranks of a job find each other. The library uses it only while a communicator
- * is created or rebuilt.                                                                        */
+/* A bootstrap lets the ranks of a job find each other. The library uses it only while a
+ * communicator is created or rebuilt. */
 #ifndef HETCOMM_BOOTSTRAP_H_
 #define HETCOMM_BOOTSTRAP_H_
 

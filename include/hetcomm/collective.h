@@ -1,4 +1,4 @@
-/* Collective operations.
+/* Declares the collective operations.
  *
  * Every rank of the communicator (or of the list in the options) calls the same operations with the
  * same arguments in the same order. Operations on different lists, and on different communicators,
@@ -30,11 +30,11 @@
  * r. Arrays are copied. Buffers may lie on any devices, different ones on different ranks.
  *
  * Mismatches. If a rank's own lengths do not fit together, its call returns INVALID_ARGUMENT and
- * does not count. The rank may call again. The others wait for that, or until
- * hetcomm_collective_refuse tells them. Ranks whose arguments differ from each other (operation,
- * order, size, type, operator, factor, root, algorithm, flags, lengths of parts) get the outcome
- * MISMATCH, with a text that says which rank differs in what. In alltoallv, gatherv and scatterv a
- * receiver compares the length of each part with the length that the sender sends.
+ * does not count. The rank may call again. The others wait until it does, or until
+ * hetcomm_collective_refuse tells them of the refusal. Ranks whose arguments differ from each other
+ * (operation, order, size, type, operator, factor, root, algorithm, flags, lengths of parts) get
+ * the outcome MISMATCH, with a text that names the rank and the difference. In alltoallv, gatherv
+ * and scatterv a receiver compares the length of each part with the length that the sender sends.
  * HETCOMM_COLLECTIVE_CHECK=0, set on all ranks, turns the comparison of arguments off; then a
  * mismatch has no defined result.
  *
@@ -118,8 +118,8 @@ typedef struct hetcomm_collective_options {
  *                     the operator is not defined for the type.
  * All other outcomes are in the status of the completion record: OK, MISMATCH, TIMED_OUT,
  * CANCELLED, PEER_LOST, UNREACHABLE, ABORTED, OUT_OF_MEMORY, or the status of a device that failed.
- * UNSUPPORTED there means that the library cannot tell this list of ranks from another one that was
- * used before.
+ * In a completion record UNSUPPORTED means that the library cannot tell this list of ranks from
+ * another one that was used before.
  *
  * Several threads may call these functions at once on different communicators and lists. For one
  * communicator and list, the caller has to make the calls in the same order on all ranks.
@@ -235,15 +235,14 @@ HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_scan(
     hetcomm_datatype_t datatype, hetcomm_reduction_t reduction,
     const hetcomm_collective_options_t* options, hetcomm_request_t** out_request) HETCOMM_NOEXCEPT;
 
-/* Tells the other ranks of the communicator that this rank refuses one collective call of all ranks
- * (not of a list of ranks), for callers that check arguments before they call. It is the next such
- * call that the others make, or one that they have made and this rank has not. On the other ranks
- * that call fails with MISMATCH and |reason|, and so do the collective operations of the
- * communicator, so that no rank waits for the deadline. |reason| may be NULL; at most 400 bytes of
- * it are sent. If all ranks refuse the same call, and make the same call next, nothing fails. Does
- * not wait. The library does not report a call that it has rejected itself, since that call may be
- * made again. The function does nothing once the collective operations have failed or the
- * communicator was aborted. [any-thread] */
+/* Tells the other ranks of the communicator that this rank refuses its next collective call, for
+ * callers that check arguments before they call. Calls on a list of ranks do not count. The other
+ * ranks may have made the call already. On the other ranks the call fails with MISMATCH and
+ * |reason|. The collective operations of the communicator then fail too, so no rank waits for the
+ * deadline. |reason| may be NULL; at most 400 bytes of it are sent. If all ranks refuse the same
+ * call, and make the same call next, nothing fails. Does not wait. The library does not report a
+ * call that it has rejected itself, since that call may be made again. The function does nothing
+ * once the collective operations have failed or the communicator was aborted. [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_collective_refuse(
     hetcomm_communicator_t* communicator, const char* reason) HETCOMM_NOEXCEPT;
 

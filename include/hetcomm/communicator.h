@@ -1,5 +1,5 @@
-/* Communicator: a numbered set of processes that exchange messages. A process's rank is its number
- * in the communicator, from 0 up to the number of ranks less one.                               */
+/* A communicator is a numbered set of processes that exchange messages. A process's rank is its
+ * number in the communicator, from 0 up to the number of ranks less one. */
 #ifndef HETCOMM_COMMUNICATOR_H_
 #define HETCOMM_COMMUNICATOR_H_
 

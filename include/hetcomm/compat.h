@@ -1,7 +1,7 @@
-/* Former names of functions, and functions that libhetcomm_plan has taken over. A program that uses
- * them includes this header after <hetcomm/hetcomm.h>, which does not include it. The library still
- * exports the functions, so that programs that were linked with them run. Version 1.0 removes all
- * of them. */
+/* Declares former names of functions, and functions that libhetcomm_plan has taken over. A program
+ * that uses them includes this header after <hetcomm/hetcomm.h>, which does not include it. The
+ * library still exports the functions, so programs that were linked with them run. Version 1.0
+ * removes all of them. */
 #ifndef HETCOMM_COMPAT_H_
 #define HETCOMM_COMPAT_H_
 

@@ -1,5 +1,5 @@
-/* Context: the root of everything a process does with hetcomm. It holds the configuration, the
- * devices, the transports and the progress engine. Nothing is shared between two contexts.     */
+/* A context is the root of everything that a process does with hetcomm. It holds the configuration,
+ * the devices, the transports and the progress engine. Nothing is shared between two contexts. */
 #ifndef HETCOMM_CONTEXT_H_
 #define HETCOMM_CONTEXT_H_
 

@@ -1,5 +1,5 @@
-/* Types of elements, and operators that combine them. Collective operations, redistributions and
- * devices use them. */
+/* Defines the types of elements, and the operators that combine elements. Collective operations,
+ * redistributions and devices use them. */
 #ifndef HETCOMM_DATATYPE_H_
 #define HETCOMM_DATATYPE_H_
 

@@ -1,5 +1,5 @@
-/* Devices of other vendors: the table of functions that each kind of device fills, and how a shared
- * library adds a kind of device to hetcomm.
+/* Declares the table of functions that each kind of device fills, so that devices of other vendors
+ * can be added to hetcomm.
  *
  * A plug-in is a shared library that exports hetcomm_device_plugin(). HETCOMM_DEVICE_PLUGINS names
  * the plug-in, and HETCOMM_DEVICES names devices of its kinds:
@@ -11,8 +11,8 @@
  *
  * Any thread may call any function, on different objects at the same time. No function blocks
  * unless its comment says so. No function throws a C++ exception. A function that fails has left
- * its outputs alone and has done nothing. Only a failed copy of rows may have started to copy some
- * of them.
+ * its outputs alone and has done nothing, with one exception: a failed copy of rows may have
+ * started to copy some of them.
  *
  * Any function may fail with OUT_OF_MEMORY, OUT_OF_RESOURCES, DEVICE_LOST or INTERNAL. A function
  * that takes a range fails with OUT_OF_RANGE if the range leaves its allocation, and with
@@ -74,8 +74,8 @@ typedef struct hetcomm_device_place {
   uint64_t allocation_id;
 } hetcomm_device_place_t;
 
-/* A bit of hetcomm_device_table_t.flags: NULL is the handle of a stream, such as CUDA's default
- * stream, so that user_stream_open() takes it. */
+/* A bit of hetcomm_device_table_t.flags. If it is set, NULL is the handle of a stream, such as
+ * CUDA's default stream, and user_stream_open() takes it. */
 #define HETCOMM_DEVICE_NULL_STREAM UINT64_C(1)
 
 /* The functions of one kind of device. New versions of this header add entries only at the end. An
@@ -118,7 +118,7 @@ typedef struct hetcomm_device_table {
    * when its call returns. Then event_notify and the entries of users' streams are null, too, and
    * the streams that the library passes have no meaning.
    *
-   * Creates a stream, which runs its copies and reductions in order. Those of different streams may
+   * Creates a stream, which runs its copies and reductions in order. Work in different streams may
    * overlap. */
   hetcomm_status_t (*stream_create)(void* device, void** out_stream);
   /* Waits until all copies and reductions of the stream have ended, and destroys it. Its events
@@ -156,10 +156,10 @@ typedef struct hetcomm_device_table {
 
   /* Optional: makes host memory reachable by the device's copy engines at full speed. UNSUPPORTED:
    * the vendor cannot do that with this memory. After any failure the library still copies from and
-   * to the memory. May block: with many vendors it waits
-   * until the device has finished the work in its streams. While the library holds back a user's
-   * stream, its own threads therefore call none of these: allocate(), free(), stream_destroy(),
-   * event_release(), pin_host(), unpin_host(), allocate_host(), free_host(). A user's call may. */
+   * to the memory. May block: with many vendors it waits until the device has finished the work in
+   * its streams. While the library holds back a user's stream, its own threads therefore call none
+   * of these: allocate(), free(), stream_destroy(), event_release(), pin_host(), unpin_host(),
+   * allocate_host(), free_host(). A user's call may. */
   hetcomm_status_t (*pin_host)(void* device, void* host, uint64_t size_bytes);
   /* Undoes pin_host() for the memory that begins at |host|. Set if and only if pin_host() is. May
    * block. */
@@ -180,8 +180,9 @@ typedef struct hetcomm_device_table {
   /* Optional: makes everything that network interfaces have written into the device's memory
    * visible to work that starts after this call. Null if no such call is needed. */
   hetcomm_status_t (*flush_remote_writes)(void* device);
-  /* Optional: returns the PCI address of the device, such as "0000:3b:00.0", by which the library
-   * finds the NICs near it; null if it has none. The text lives as long as the device. */
+  /* Optional: returns the PCI address of the device, such as "0000:3b:00.0", or null if the device
+   * has none. The library uses the address to find the NICs near the device. The text lives as long
+   * as the device. */
   const char* (*pci_address)(void* device);
   /* Optional, either both or none: begins to use the |size_bytes| from |address| on, which
    * allocate() has not given (hetcomm_memory_wrap). find() then knows them. If the vendor counts
@@ -263,8 +264,8 @@ typedef struct hetcomm_device_table {
    * For each operation the library first makes a trial call with no elements, perhaps with a null
    * stream, from any thread. OK says that any number of elements can be reduced, at these places
    * and at others with the same alignment. UNSUPPORTED says that they cannot, for instance because
-   * a place is not aligned for its elements, or not yet, while kernels are compiled. The library
-   * then calculates on the host. */
+   * a place is not aligned for its elements, or because kernels are still being compiled. The
+   * library then calculates on the host. */
   hetcomm_status_t (*reduce)(void* device, void* stream,
                              const hetcomm_device_reduction_t* reduction);
   /* Optional: returns the host NUMA node near the device, by the kernel's number; -1 if it is near
@@ -328,8 +329,9 @@ typedef struct hetcomm_device_plugin {
 } hetcomm_device_plugin_t;
 
 /* The type of the function hetcomm_device_plugin(), which a plug-in exports with HETCOMM_API, in
- * C++ also as extern "C". The library calls it for each context, from any thread. It loads nothing
- * of the vendor, which only create() does. It returns NULL if the plug-in cannot be used here. */
+ * C++ also as extern "C". The library calls it for each context, from any thread. The function
+ * loads nothing of the vendor: only create() does that. It returns NULL if the plug-in cannot be
+ * used here. */
 typedef const hetcomm_device_plugin_t* (*hetcomm_device_plugin_function_t)(void);
 #define HETCOMM_DEVICE_PLUGIN_FUNCTION "hetcomm_device_plugin"
 

@@ -1,4 +1,4 @@
-/* Devices, memory and buffers.
+/* Declares devices, memories and buffers.
  *
  * A device is one memory space with its copy engines. A memory is a region of one device. A buffer
  * is a part of a memory, passed by value; every data call takes buffers.

@@ -1,5 +1,5 @@
-/* Bootstrap over MPI, in a library of its own (libhetcomm_mpi), so that libhetcomm never needs
- * MPI.                                                                                          */
+/* Makes a bootstrap over MPI. The function is in a library of its own (libhetcomm_mpi), so that
+ * libhetcomm never needs MPI. */
 #ifndef HETCOMM_MPI_H_
 #define HETCOMM_MPI_H_
 
@@ -13,7 +13,7 @@ extern "C" {
 
 /* Makes a bootstrap with the rank and the size of |comm|. Collective over |comm|: the call
  * duplicates it. MPI must be initialized, and must stay so while communicators are made from the
- * bootstrap. |comm| must stay valid as long. The library calls MPI only inside this function,
+ * bootstrap. |comm| must stay valid for that time. The library calls MPI only inside this function,
  * hetcomm_communicator_create and hetcomm_communicator_rebuild, on the calling thread.
  *   INVALID_ARGUMENT  MPI is not initialized or was finalized, or |comm| is no communicator. Or the
  *                     size that the launcher set (OMPI_COMM_WORLD_SIZE, PMI_SIZE, ...) is not that

@@ -1,4 +1,4 @@
-/* One-sided operations: put, get and atomics on memory of another rank.
+/* Declares one-sided operations: put, get and atomics on memory of another rank.
  *
  *   owner                                         others
  *     hetcomm_memory_register (rights)

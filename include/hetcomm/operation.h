@@ -1,6 +1,6 @@
-/* Operations: the options that messages and one-sided operations share, and groups, which start
+/* Declares the options that messages and one-sided operations share, and groups, which start
  * several operations together. Collective operations have options of their own
- * (hetcomm/collective.h) and can join the same groups.                                          */
+ * (hetcomm/collective.h) and can join the same groups. */
 #ifndef HETCOMM_OPERATION_H_
 #define HETCOMM_OPERATION_H_
 

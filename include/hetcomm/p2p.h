@@ -1,4 +1,4 @@
-/* Point-to-point messages.
+/* Declares point-to-point messages.
  *
  * Messages from one rank to another on one communicator are matched in the order in which they were
  * sent, receives in the order in which they were posted. A message may have any length from 0 up.

@@ -1,18 +1,18 @@
-/* Pipelines: run the stages of a model on several ranks, and move activations and gradients between
- * them while the ranks compute (HetAuto, section 5; Hapt, section 4; H2, section 4).
+/* A pipeline runs the stages of a model on several ranks, and moves activations and gradients
+ * between them while the ranks compute (HetAuto, section 5; Hapt, section 4; H2, section 4).
  *
  *   hetcomm_pipeline_create(...)   from a pipeline plan and the trainer's callbacks
  *   hetcomm_pipeline_run(...)      one training step: every rank performs its schedule
  *   hetcomm_pipeline_destroy(...)
  *
  * A plan is a JSON document (pipeline/README.md). It deals the stages of the model to ranks, and
- * names the schedule and the tensors that go from stage to stage. The trainer brings what a stage
- * computes, as callbacks. A stage of a rank is also called a chunk.
+ * names the schedule and the tensors that go from stage to stage. The trainer's callbacks compute
+ * the stages. A stage of a rank is also called a chunk.
  *
  * Data. For each boundary between stages, and each direction, there is one reshard plan
  * (hetcomm/reshard.h), with credits of its own. So a transfer that is late holds up only the steps
  * that need it, whatever the order of the schedule. Buffers of boundaries belong to the pipeline.
- * The callback of a step gets those that it reads and writes. A stage's inputs, and the gradients
+ * The callback of a step gets the buffers that it reads and writes. A stage's inputs, and gradients
  * of its outputs, stay valid and keep their contents until the last step of their micro-batch has
  * ended. Outputs, and gradients of inputs, are valid during the step that writes them.
  *
@@ -22,14 +22,15 @@
  * later stages is a tensor of each boundary: the callback writes both, and adds up both gradients.
  *
  * Lengths. The micro-batches of a pipeline may have different lengths, such as of their sequences.
- * The plan lists the lengths that there are (pipeline/README.md). Any rank may tell those of a run,
- * and the others learn them. A micro-batch moves as many bytes as its length needs.
+ * The plan lists the lengths that there are (pipeline/README.md). Any rank may tell the lengths of
+ * a run, and the other ranks learn them. A micro-batch moves as many bytes as its length needs.
  *
- * Sums. Gradients of weights that hetcomm_pipeline_set_gradients() names are added up over the
- * ranks that hold the same: those of each stage while later steps run (AutoHet, section 4). The
- * trainer may sum others itself in the callback |reduce_grad|. What a gradient counts, such as by
- * samples or tokens, is the trainer's to decide: it multiplies its loss. The weight of gradients in
- * a plan is for it. hetcomm_pipeline_total() gives all ranks the loss and the norm of gradients.
+ * Sums. The pipeline adds up the gradients of weights that hetcomm_pipeline_set_gradients() names,
+ * over the ranks that hold the same weights. It adds those of a stage while later steps run
+ * (AutoHet, section 4). The trainer may sum other gradients itself in the callback |reduce_grad|.
+ * The trainer decides how much a gradient counts, for instance by samples or tokens, and multiplies
+ * its loss by that. A plan's weight of gradients is meant for this purpose.
+ * hetcomm_pipeline_total() gives all ranks the loss and the norm of gradients.
  *
  * Threads. hetcomm_pipeline_run() calls the callbacks in the calling thread, one at a time, in the
  * order of the schedule. Data moves while they run if the context has a progress thread
@@ -39,11 +40,11 @@
  * the run ends on all ranks. The rank that failed gets the status of the failure. The others get
  * PEER_LOST if they saw a rank die, and else ABORTED. The text names the rank that failed, its step
  * and the reason. A rank that is in a callback notices when the callback has returned. If a rank
- * fails at the very end, another rank's run may already have returned OK; if it fails at once in
- * the next run, it may still end the last moment of this one, or of the creation. The pipeline has
- * then ended: later runs fail with the same status. To go on, destroy it and create another one,
- * after a loss of ranks in a rebuilt communicator. A run that fails does not affect the caller's
- * communicator.
+ * fails at the very end, another rank's run may already have returned OK. If a rank fails at the
+ * beginning of a run, the failure may still end another rank's previous run, or its creation. After
+ * a failure the pipeline has ended: later runs fail with the same status. To go on, destroy it and
+ * create another one, after a loss of ranks in a rebuilt communicator. A run that fails does not
+ * affect the caller's communicator.
  *
  * The conventions of hetcomm/hetcomm.h hold. The functions are those of libhetcomm_pipeline, whose
  * error text hetcomm_pipeline_last_error() gives. While the version is 0.x, a minor version may
@@ -70,7 +71,7 @@ HETCOMM_API const char* hetcomm_pipeline_version_string(void) HETCOMM_NOEXCEPT;
  * failed. Borrowed until this thread's next call of this library. [any-thread] */
 HETCOMM_API const char* hetcomm_pipeline_last_error(void) HETCOMM_NOEXCEPT;
 
-/* Kinds of steps. The numbers between are those of actions that a program does not perform. */
+/* Kinds of steps. The missing numbers belong to actions that have no callback, such as sends. */
 enum {
   HETCOMM_PIPELINE_FORWARD = 0,
   HETCOMM_PIPELINE_BACKWARD = 1,     /* gradients of inputs and of weights */
@@ -79,7 +80,7 @@ enum {
   HETCOMM_PIPELINE_RECOMPUTE = 4,    /* repeats the forward step; writes no outputs */
   HETCOMM_PIPELINE_REDUCE_GRAD = 13, /* every gradient of the stage's weights has been added */
   HETCOMM_PIPELINE_UNSHARD = 14,     /* gathers the stage's weights */
-  HETCOMM_PIPELINE_RESHARD = 15      /* drops the gathered weights: FSDP's word */
+  HETCOMM_PIPELINE_RESHARD = 15      /* drops the gathered weights, as FSDP names it */
 };
 
 /* Flags of a run. */
@@ -115,7 +116,7 @@ typedef struct hetcomm_pipeline_action {
    * step needs under this number, such as a copy of an output. */
   uint32_t slot;
   uint32_t flags; /* of the run: HETCOMM_PIPELINE_EVALUATE or 0 */
-  uint64_t step;  /* of the training, as in hetcomm_pipeline_run_options_t */
+  uint64_t step;  /* number of the training step, as in hetcomm_pipeline_run_options_t */
   /* The length of the micro-batch, one of those in the plan. Shapes follow it. 0: the plan has
    * none, or the kind has no micro-batch. */
   uint64_t length;
@@ -140,9 +141,9 @@ typedef struct hetcomm_pipeline_action {
   size_t reason_capacity;
 } hetcomm_pipeline_action_t;
 
-/* Performs a step. Returns HETCOMM_OK, or the negative status with which the run ends on this rank;
- * any other value counts as INTERNAL, and so do BUSY and INVALID_ARGUMENT, with which a run says
- * that it has not begun. The texts on all ranks have what it writes to |reason|. It may call
+/* Performs a step. Returns HETCOMM_OK, or the negative status with which the run ends on this rank.
+ * Any other value counts as INTERNAL. So do BUSY and INVALID_ARGUMENT, since they say that a run
+ * has not begun. The texts on all ranks include the |reason| that the function writes. It may call
  * hetcomm, but not run or destroy this pipeline. It must not throw. */
 typedef hetcomm_status_t (*hetcomm_pipeline_function_t)(void* user_data,
                                                         const hetcomm_pipeline_action_t* action);
@@ -153,10 +154,10 @@ typedef struct hetcomm_pipeline_callback {
 } hetcomm_pipeline_callback_t;
 
 /* The callbacks of a chunk. Every kind of step in the schedule needs its callback, but
- * |reduce_grad|, |unshard| and |reshard| may be NULL and are then left out. |reduce_grad| is also
- * called where the schedule has no step for it, if the rank has named gradients
- * (hetcomm_pipeline_set_gradients): after the last step that changes those of the stage. Callbacks
- * and their |user_data| have to live until the pipeline is destroyed. */
+ * |reduce_grad|, |unshard| and |reshard| may be NULL and are then left out. If the rank has named
+ * gradients (hetcomm_pipeline_set_gradients) and the schedule has no step for |reduce_grad|, the
+ * pipeline calls it after the last step that changes the stage's gradients. Callbacks and their
+ * |user_data| have to live until the pipeline is destroyed. */
 typedef struct hetcomm_pipeline_chunk {
   /* The caller sets it to sizeof(hetcomm_pipeline_chunk_t) in the first entry. */
   size_t struct_size;
@@ -179,8 +180,8 @@ typedef hetcomm_status_t (*hetcomm_pipeline_pair_t)(void* user_data,
 typedef struct hetcomm_pipeline_options {
   /* The caller sets it to sizeof(hetcomm_pipeline_options_t). */
   size_t struct_size;
-  /* The time for which the creation waits for all ranks to call. 0: HETCOMM_TIMEOUT, which applies
-   * to what follows in any case. */
+  /* Longest time that the creation waits until all ranks have called it. 0: HETCOMM_TIMEOUT. Later
+   * waits of the creation always use HETCOMM_TIMEOUT. */
   uint64_t timeout_ns;
   /* The callbacks work in this stream: data leaves when the stream has come to the end of the step
    * that made it. The stream belongs to the device of this rank in the plan, and has the flag
@@ -224,14 +225,16 @@ typedef struct hetcomm_pipeline_run_options {
   /* The number of the training step, the same on all ranks: if they differ, the run ends with
    * MISMATCH on a rank that notices. */
   uint64_t step;
-  /* Time limit of the run; a step that runs is not broken off. 0: none, and a rank waits at most
-   * HETCOMM_TIMEOUT at a time: for the data of a step, or at the end for the other ranks. */
+  /* Time limit of the run. A step that runs is not broken off. 0: the run has no limit, but each
+   * wait for the data of a step, or at the end for the other ranks, takes at most
+   * HETCOMM_TIMEOUT. */
   uint64_t timeout_ns;
   uint32_t flags; /* HETCOMM_PIPELINE_EVALUATE or 0, the same on all ranks, else MISMATCH */
   uint32_t reserved;
   /* The lengths of the micro-batches of this rank's pipeline, each one of the plan's. NULL: this
-   * rank does not know them, or the plan has none. At least one rank of the pipeline has to tell
-   * them; then all ranks wait for each other at the beginning of the run. Read during the call. */
+   * rank does not know them, or the plan has none. If the plan has lengths, at least one rank of
+   * the pipeline has to tell them, and all ranks wait for each other at the beginning of the run.
+   * Read during the call. */
   const uint64_t* lengths;
   size_t length_count; /* the number of micro-batches */
   /* Called about every 50 ms while the run waits for other ranks, by the calling thread. If it
@@ -252,12 +255,13 @@ HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_pipeline_run(
 
 /* Replaces the plan between two runs by |plan|, which may have other schedules, limits of
  * activations, and settings of boundaries (strategy, items in flight, slices). Collective: every
- * rank calls it with the same plan. It needs the callbacks of the new schedule from the beginning.
+ * rank calls it with the same plan. hetcomm_pipeline_create() must have been given the callbacks
+ * that the new schedule needs.
  * |timeout_ns| is as in hetcomm_pipeline_options_t. If it fails, with the errors of
  * hetcomm_pipeline_create() or BUSY, the pipeline keeps its plan. It has ended, on all ranks, if a
- * rank is lost or does not call in time. Until the next run there is no trace. While the plans
- * change there are buffers for both. Work in the stream of the options may still use those of the
- * last run: wait for it before. [serial] */
+ * rank is lost or does not call in time. Until the next run there is no trace. During the call
+ * there are buffers for both plans. Work in the stream of the options may still use the buffers of
+ * the last run: wait for that work before the call. [serial] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_pipeline_set_schedule(
     hetcomm_pipeline_t* pipeline, const char* plan, uint64_t timeout_ns) HETCOMM_NOEXCEPT;
 
@@ -265,12 +269,12 @@ HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_pipeline_set_schedule(
 typedef struct hetcomm_pipeline_gradient {
   /* The caller sets it to sizeof(hetcomm_pipeline_gradient_t) in the first entry. */
   size_t struct_size;
-  uint32_t item;  /* of the model: of a stage of this rank, or shared with one */
+  uint32_t item;  /* number of the model's item, which a stage of this rank has or shares */
   uint32_t index; /* tells the tensors of an item apart, alike on all ranks that hold it */
-  /* The layout in which the ranks of the stage hold the tensor, by their ranks in the communicator
-   * of hetcomm_pipeline_create(). Ranks that have to be added, such as those of a data degree, have
-   * different terms (HETCOMM_PLACEMENT_PARTIAL); those that hold the same have copies. Other stages
-   * and pipelines may cut the tensor otherwise. Read during the call. */
+  /* Says how the ranks of the stage hold the tensor, by their ranks in the communicator of
+   * hetcomm_pipeline_create(). Ranks whose gradients are added, such as those of a data degree,
+   * have different terms (HETCOMM_PLACEMENT_PARTIAL). Ranks that hold the same have copies. Other
+   * stages and pipelines may cut the tensor otherwise. Read during the call. */
   const hetcomm_layout_t* layout;
   /* Valid until the gradients are replaced or the pipeline is destroyed. A plain pointer may also
    * lead to memory of a device, as for hetcomm_buffer_pointer(). */
@@ -280,8 +284,8 @@ typedef struct hetcomm_pipeline_gradient {
 } hetcomm_pipeline_gradient_t;
 
 /* Names the gradients that runs add up from now on, instead of those named before. Collective: all
- * ranks call it, and those that hold an item all name its tensors, also those of which they hold
- * nothing. A |count| of 0 names none.
+ * ranks call it. All ranks that hold an item name all of its tensors, even a tensor of which they
+ * hold nothing. A |count| of 0 names none.
  *
  * In each run that is no evaluation, when a stage has performed its last step that changes
  * gradients and its callback |reduce_grad|, the buffers are read. At the end of the run each holds
@@ -303,12 +307,14 @@ typedef struct hetcomm_pipeline_totals {
   /* The caller sets it to sizeof(hetcomm_pipeline_totals_t). */
   size_t struct_size;
   /* The caller sets it, alike on all ranks: 2 for the Euclidean norm, another number above 0,
-   * INFINITY for the greatest absolute value, or 0 for no norm: then the others become 0. */
+   * INFINITY for the greatest absolute value, or 0 for no norm: then |norm| and |has_nonfinite|
+   * become 0. */
   double norm_type;
   /* The norm of the gradients that hetcomm_pipeline_set_gradients() names, as their buffers hold
    * them now. Each element of the model counts once, however many ranks hold it. */
   double norm;
-  /* 1: one of them is infinite or no number. The norm of finite ones may be infinite, too. */
+  /* 1: an element of the gradients is infinite or no number. The norm of finite elements may be
+   * infinite, too. */
   int32_t has_nonfinite;
   int32_t reserved;
 } hetcomm_pipeline_totals_t;
@@ -338,7 +344,7 @@ typedef struct hetcomm_pipeline_facts_t {
   /* The caller sets it to sizeof(hetcomm_pipeline_facts_t). */
   size_t struct_size;
   uint64_t runs;      /* runs that have ended well */
-  uint64_t callbacks; /* that were called */
+  uint64_t callbacks; /* callbacks that were called */
   uint64_t callback_ns;
   uint64_t data_wait_ns; /* waiting for inputs and gradients */
   uint64_t room_wait_ns; /* waiting until an earlier item has left its buffer */
@@ -360,17 +366,17 @@ enum {
 };
 
 /* Writes when each step of this rank's last run began and ended, and how long it waited before, in
- * |format|. Times count from the beginning of the run on this rank, so that those of different
- * ranks are apart by as much as their runs began. A run that failed has the steps until then, and
- * one that failed before its first step leaves the last trace as it is. NOT_FOUND: there was no
- * run. BUSY: a run is under way. INVALID_ARGUMENT: there is no such format. [any-thread] */
+ * |format|. Times count from the beginning of the run on this rank, which differs from rank to
+ * rank. After a run that failed, the trace has the steps up to the failure. A run that failed
+ * before its first step leaves the last trace as it is. NOT_FOUND: there was no run. BUSY: a run is
+ * under way. INVALID_ARGUMENT: there is no such format. [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
 hetcomm_pipeline_trace(hetcomm_pipeline_t* pipeline, int32_t format, size_t capacity,
                        char* out_text, size_t* out_size) HETCOMM_NOEXCEPT;
 
 /* Destroys the pipeline. Work in the stream of the options may still use its buffers: wait for the
- * stream before, also after a run that failed. Later runs of the other ranks fail: on those that
- * exchange data with this one, and then on their partners, with ABORTED; on others at their time
+ * stream before, also after a run that failed. Later runs of the other ranks fail. Ranks that
+ * exchange data with this one, and then their partners, get ABORTED. Other ranks fail at their time
  * limit.
  * BUSY: a run is under way; then nothing has changed. NULL is accepted. [exclusive] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t

@@ -1,4 +1,4 @@
-/* Queues: ordered, bounded, asynchronous transfers from one rank to another, which hide a slow link
+/* A queue moves items from one rank to another, in order and asynchronously. It hides a slow link
  * behind computation (HetAuto, section 5.1).
  *
  *   hetcomm_queue_create(..., HETCOMM_QUEUE_PUSH, ...)      hetcomm_queue_create(..., _PULL, ...)

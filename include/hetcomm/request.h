@@ -1,4 +1,4 @@
-/* Request: one asynchronous operation.
+/* A request stands for one asynchronous operation.
  *
  *   submit OK --> pending --exactly once--> complete --wait or test reports it--> destroyed
  *

@@ -1,7 +1,6 @@
-/* Resharding: moves tensors from one parallel layout to another, between any ranks of a
- * communicator. Examples are activations between pipeline stages of different degrees (HetAuto,
- * section 5.2; H2, section 5), and the weights of a model from a trainer to an inference engine
- * (Hetu v2, section 4).
+/* Moves tensors from one parallel layout to another, between any ranks of a communicator. Examples
+ * are activations between pipeline stages of different degrees (HetAuto, section 5.2; H2, section
+ * 5), and the weights of a model from a trainer to an inference engine (Hetu v2, section 4).
  *
  *   hetcomm_layout_from_mesh(...)    says which rank holds which part of a tensor
  *   hetcomm_reshard_create(...)      makes a reshard plan, and prepares this rank's share of it
@@ -229,11 +228,11 @@ typedef struct hetcomm_layout_facts_t {
   size_t struct_size;
   uint64_t dimensions;
   uint64_t shape[HETCOMM_MAX_DIMENSIONS]; /* without padding; 0 beyond |dimensions| */
-  uint32_t terms;                         /* the tensor is the sum of so many, 1 or more */
-  uint32_t divisor;                       /* of that sum, 1 or more */
+  uint32_t terms;                         /* number of terms whose sum the tensor is, at least 1 */
+  uint32_t divisor;                       /* divisor of the sum of the terms, at least 1 */
 } hetcomm_layout_facts_t;
 
-/* Writes what |layout| is a layout of to |*out_facts|, as much as struct_size has room for.
+/* Describes the tensor of |layout| in |*out_facts|, as far as struct_size has room.
  * [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_layout_facts(
     const hetcomm_layout_t* layout, hetcomm_layout_facts_t* out_facts) HETCOMM_NOEXCEPT;
@@ -334,9 +333,10 @@ typedef struct hetcomm_reshard_options {
    * common divisor of the numbers of pieces into which the two layouts cut it (HetAuto, section
    * 5.2). */
   uint64_t outer;
-  /* Host memory in bytes, in each direction, for messages that are packed or wait to be unpacked.
-   * It also bounds the memory for the sums of one slice before they are rounded. 0: 64 MiB. More is
-   * used only if a single message or slice needs it. Ranks may differ in this option. */
+  /* Limit of the host memory, in bytes for each direction, for messages that are packed or wait to
+   * be unpacked. It also limits the memory for the sums of one slice before they are rounded. 0: 64
+   * MiB. More is used only if a single message or slice needs it. Ranks may differ in this
+   * option. */
   uint64_t landing_bytes;
   /* 1: this rank proves the reshard plan of all ranks: every element of the destination is written
    * once, from the right place. The proof takes as long as making the plan. It does not cover
@@ -395,8 +395,9 @@ HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_reshard_rebuild(
  * Sources may share memory. No element of a destination may lie where another element of a
  * destination, or an element of a source, lies. That holds within this execution, and between it
  * and other executions of |reshard| that are under way, unless both are in the order of one stream.
- * Elements count, not buffers: tensors may interleave in one buffer. An element that a rank has
- * before and after may stay in its place, unless it is converted or summed.
+ * Elements count, not buffers: tensors may interleave in one buffer. Within one execution there is
+ * one exception: an element that a rank has before and after may stay in its place, unless it is
+ * converted or summed.
  *
  * The library compares buffers in memory that the host can access, and buffers in one allocation of
  * a device. A wrapped memory counts as a part of its allocation. An OpenCL buffer that is a part of
@@ -413,8 +414,9 @@ HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_reshard_start(
 
 /* Tells the other ranks that this rank refuses the next execution that it would start. It is for
  * callers that check arguments before they call. On the other ranks that execution ends with
- * MISMATCH and |reason|, which may be NULL and of which at most 400 bytes are sent. On this rank it
- * counts as started. If all ranks refuse the same one, nothing fails. The call does not wait:
+ * MISMATCH and |reason|. |reason| may be NULL; at most 400 bytes of it are sent. On this rank the
+ * execution counts as started. If all ranks refuse the same one, nothing fails. The call does not
+ * wait:
  * without the progress thread the others hear of it at this rank's next call that makes progress.
  * It does nothing once the reshard plan has ended. [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t

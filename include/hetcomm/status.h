@@ -1,4 +1,4 @@
-/* Status codes: one table gives value, name and text.
+/* Defines the status codes. One table gives the value, the name and the text of each code.
  *
  * The band of a value says what is broken. New codes go to the end of a band; none is renumbered.
  *     0, 1      success, still running

@@ -1,4 +1,4 @@
-/* Streams: operations in the order of a user's stream, such as a cl_command_queue.
+/* A stream runs operations in the order of a user's stream, such as a cl_command_queue.
  *
  *     kernel A   put into the stream by the user
  *     send       posted with options.stream: starts when A has ended
@@ -66,15 +66,14 @@ typedef struct hetcomm_stream hetcomm_stream_t;
 /* Flag of a stream that operations do not hold back. */
 #define HETCOMM_STREAM_NOT_HELD 1
 
-/* Makes a stream of device |device| from the vendor's stream |native|. For the kind "opencl" that
- * is a cl_command_queue, in order or not, of the context that hetcomm_device_from_native was given.
- * For a plug-in's kind the plug-in defines what it is. A cl_command_queue is retained until
- * hetcomm_stream_destroy; anything else has to stay until then. |flags| is 0 or
- * HETCOMM_STREAM_NOT_HELD.
+/* Makes a stream of device |device| from the vendor's stream |native|. For the kind "opencl"
+ * |native| is a cl_command_queue, in order or not, of the context that hetcomm_device_from_native
+ * was given. For a plug-in's kind the plug-in defines what |native| is. A cl_command_queue is
+ * retained until hetcomm_stream_destroy; any other |native| has to exist until then. |flags| is 0
+ * or HETCOMM_STREAM_NOT_HELD.
  *   INVALID_ARGUMENT   |native| is no stream of the device, or is NULL and the device has no stream
  *                      with the handle NULL (CUDA's default stream has it); or |flags| has unknown
- *                      bits.
- *                      Not every vendor's OpenCL can tell a cl_command_queue from its other
+ *                      bits. Not every vendor's OpenCL can tell a cl_command_queue from its other
  *                      objects: it may crash when it is given one of these.
  *   OUT_OF_RANGE       There is no such device.
  *   UNSUPPORTED        The device has no streams, or none that can be held back, or the context was

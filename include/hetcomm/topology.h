@@ -25,10 +25,10 @@ enum {
 };
 
 /* Describes the machine that |context| uses: this host, or the file of HETCOMM_TOPOLOGY. The
- * library reads it once, which takes up to about 20 ms: in the first call, or when the context is
- * created if HETCOMM_NIC or HETCOMM_FABRIC is set. |format| is one of HETCOMM_TOPOLOGY_*. Writes at
- * most |capacity| bytes with the closing NUL to |out_text|, and the size that the whole text needs,
- * with its NUL, to |*out_size|. |out_text| may be NULL when |capacity| is 0.
+ * library reads it once: in the first call, or when the context is created if HETCOMM_NIC or
+ * HETCOMM_FABRIC is set. Reading takes up to about 20 ms. |format| is one of HETCOMM_TOPOLOGY_*.
+ * Writes at most |capacity| bytes with the closing NUL to |out_text|, and the size that the whole
+ * text needs, with its NUL, to |*out_size|. |out_text| may be NULL when |capacity| is 0.
  *   INVALID_ARGUMENT   There is no such format, or one of these variables or the file is malformed.
  *   NOT_FOUND          One of the variables names something that the machine lacks, or there is no
  *                      such file.

@@ -1,4 +1,4 @@
-/* Conventions of hetcomm_plan, its version and its error texts. */
+/* Declares the formats, the version and the error texts of hetcomm_plan. */
 #ifndef HETCOMM_PLAN_BASE_H_
 #define HETCOMM_PLAN_BASE_H_
 

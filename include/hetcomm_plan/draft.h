@@ -1,4 +1,5 @@
-/* Layouts and reshard plans, offline. reshard/README.md describes the documents. */
+/* Makes and draws layouts and reshard plans without a job. reshard/README.md describes the
+ * documents. */
 #ifndef HETCOMM_PLAN_DRAFT_H_
 #define HETCOMM_PLAN_DRAFT_H_
 

@@ -8,9 +8,9 @@
  * (hetcomm_reshard_describe).
  *
  * Documents. Each document has a "format" and a "version". A document of another version is refused
- * with UNSUPPORTED, and a field that this version does not know, or that an object has twice, with
- * INVALID_ARGUMENT. The text names the line of a syntax error, or the path of a wrong entry, such
- * as "layouts.before.parts[2].rank".
+ * with UNSUPPORTED. A field that this version does not know, or that an object has twice, is
+ * refused with INVALID_ARGUMENT. The text names the line of a syntax error, or the path of a wrong
+ * entry, such as "layouts.before.parts[2].rank".
  *
  * Texts. A function that writes a text uses |capacity| bytes of |out_text|, with the closing NUL.
  * |*out_size| becomes the size that the whole text needs, with its NUL. |out_text| may be NULL when

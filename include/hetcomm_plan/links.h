@@ -1,5 +1,5 @@
-/* Link models: the rates and latencies between hosts. topology/README.md describes the
- * documents. */
+/* Infers, draws and queries link models, which hold the rates and latencies between hosts.
+ * topology/README.md describes the documents. */
 #ifndef HETCOMM_PLAN_LINKS_H_
 #define HETCOMM_PLAN_LINKS_H_
 

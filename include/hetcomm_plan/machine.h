@@ -1,5 +1,5 @@
-/* Machines: accelerators, NICs, and the links between them. topology/README.md describes the
- * document. */
+/* Draws machines: their accelerators, their NICs, and the links between them. topology/README.md
+ * describes the document. */
 #ifndef HETCOMM_PLAN_MACHINE_H_
 #define HETCOMM_PLAN_MACHINE_H_
 

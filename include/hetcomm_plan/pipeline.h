@@ -1,4 +1,4 @@
-/* Pipeline plans, offline. pipeline/README.md describes the documents. */
+/* Checks and simulates pipeline plans without a job. pipeline/README.md describes the documents. */
 #ifndef HETCOMM_PLAN_PIPELINE_H_
 #define HETCOMM_PLAN_PIPELINE_H_
 
@@ -25,10 +25,10 @@ HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
 hetcomm_draft_pipeline(const char* plan, int32_t form, size_t capacity, char* out_text,
                        size_t* out_size) HETCOMM_NOEXCEPT;
 
-/* Simulates a step of a whole pipeline plan: all its pipelines at once, over the links of a model,
- * which transfers, gathered weights and reductions of gradients share. Writes in |form| what
- * hetcomm_draft_schedule() writes, also as HETCOMM_PLAN_TRACE; the stages of several pipelines are
- * numbered on, and a rank is a group of ranks that have the same stages.
+/* Simulates a step of a whole pipeline plan, with all its pipelines at once. Transfers, gathered
+ * weights and reductions of gradients share the links of a model. Writes in |form| what
+ * hetcomm_draft_schedule() writes, also as HETCOMM_PLAN_TRACE. The stages of several pipelines are
+ * numbered on. A rank in the result is a group of ranks that have the same stages.
  *
  * |question| is a JSON document with the plan, the times of its stages, and, where they are known,
  * the link model, the NIC of each rank, and the bytes of the model's items.

@@ -1,4 +1,5 @@
-/* Pipeline schedules, offline. pipeline/README.md describes the documents. */
+/* Makes, checks and simulates pipeline schedules without a job. pipeline/README.md describes the
+ * documents. */
 #ifndef HETCOMM_PLAN_SCHEDULE_H_
 #define HETCOMM_PLAN_SCHEDULE_H_
 

@@ -1,4 +1,4 @@
-// Collective operations of the C ABI.
+// Implements the collective operations of the C ABI.
 #include <algorithm>
 #include <span>
 #include <tuple>

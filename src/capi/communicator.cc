@@ -1,4 +1,4 @@
-// Bootstraps and communicators.
+// Implements the C ABI of bootstraps and communicators.
 #include <algorithm>
 #include <string>
 #include <vector>

@@ -1,4 +1,4 @@
-// Contexts, devices and memory.
+// Implements the C ABI of contexts, devices and memory.
 #include <unistd.h>
 
 #include <algorithm>
@@ -149,8 +149,8 @@ Status check_wrapped(const hetcomm::DeviceSet& devices, size_t index, const void
   return {};
 }
 
-// Lets a device retain memory that a caller has named (DeviceTable::retain). Releases it again,
-// unless hand_over() has left that to a Memory.
+// Lets a device retain memory that a caller has named (DeviceTable::retain). The destructor
+// releases the memory, unless hand_over() has left that to a Memory.
 class Retained {
  public:
   Retained(const Device& device, void* address) : device_(device), address_(address) {}

@@ -1,4 +1,4 @@
-// Status names, version, variables and transports.
+// Implements the C ABI of status names, versions, variables and transports (hetcomm/info.h).
 #include "src/capi/guard.h"
 #include "src/capi/output.h"
 #include "src/capi/variables.h"

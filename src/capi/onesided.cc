@@ -1,4 +1,4 @@
-// One-sided operations and registered memory.
+// Implements the C ABI of one-sided operations and registered memory.
 #include <atomic>
 #include <utility>
 

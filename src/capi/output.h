@@ -1,4 +1,5 @@
-// The structures of libhetcomm that callers have filled in (src/wall/output.h).
+// Declares the sizes that libhetcomm's output structures had in their first release
+// (src/wall/output.h).
 #pragma once
 
 #include <cstddef>

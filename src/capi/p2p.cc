@@ -1,4 +1,4 @@
-// Point-to-point operations, groups and requests: the data path of the C ABI.
+// Implements the data path of the C ABI: point-to-point operations, groups and requests.
 #include <algorithm>
 #include <span>
 #include <utility>

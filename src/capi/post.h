@@ -5,7 +5,7 @@
 
 namespace hetcomm::capi {
 
-// The reason why a call is refused. The code is kOk if it is not refused. The text is a literal, so
+// Says why a call is refused. |code| is kOk if the call is not refused. |text| is a literal, so
 // that the checks allocate no memory.
 struct Refusal {
   Code code = Code::kOk;

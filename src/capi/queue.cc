@@ -1,4 +1,4 @@
-// The C ABI of queues (hetcomm/queue.h).
+// Implements the C ABI of queues (hetcomm/queue.h).
 #include "src/queue/queue.h"
 
 #include "src/capi/guard.h"

@@ -1,4 +1,4 @@
-// Layouts and resharding.
+// Implements the C ABI of layouts and resharding (hetcomm/reshard.h).
 #include <algorithm>
 #include <memory>
 #include <optional>

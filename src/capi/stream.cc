@@ -1,4 +1,4 @@
-// The C ABI of users' streams (hetcomm/stream.h).
+// Implements the C ABI of users' streams (hetcomm/stream.h).
 #include "src/capi/guard.h"
 
 namespace {

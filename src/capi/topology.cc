@@ -1,4 +1,5 @@
-// The machine and the NICs of its accelerators; link models.
+// Implements the C ABI of topologies (hetcomm/topology.h), and the former functions of link models
+// (hetcomm/compat.h).
 #include <algorithm>
 #include <cstring>
 #include <span>

@@ -1,4 +1,4 @@
-// The C ABI of libhetcomm_pipeline.
+// Implements the C ABI of libhetcomm_pipeline.
 #include <cstring>
 #include <memory>
 #include <mutex>
@@ -241,7 +241,7 @@ hetcomm_status_t hetcomm_pipeline_destroy(hetcomm_pipeline_t* pipeline) noexcept
   return capi::guard([&]() -> Status {
     if (pipeline == nullptr) return {};
     HETCOMM_RETURN_IF_ERROR(check(pipeline));
-    // A forked child must not give back what is the parent's.
+    // A forked child must not free objects that belong to its parent.
     HETCOMM_RETURN_IF_ERROR(pipeline->executor->check_process());
     {
       const std::lock_guard<std::mutex> lock(pipeline->mutex);

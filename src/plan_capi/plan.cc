@@ -1,4 +1,4 @@
-// The C ABI of libhetcomm_plan, which turns documents into texts and pictures.
+// Implements the C ABI of libhetcomm_plan, which turns documents into texts and pictures.
 #include <algorithm>
 #include <cstring>
 #include <hetcomm_plan/hetcomm_plan.h>
@@ -59,7 +59,7 @@ Status check_form(int32_t form) {
   return {Code::kInvalidArgument, "form is none of HETCOMM_PLAN_*"};
 }
 
-// Schedules have more forms.
+// Checks the form of a schedule. Schedules have more forms than other documents.
 Status check_schedule_form(int32_t form) {
   if (form == HETCOMM_PLAN_CSV || form == HETCOMM_PLAN_TRACE) return {};
   return check_form(form);

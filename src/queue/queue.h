@@ -1,4 +1,4 @@
-// Queue: one end of an ordered, bounded, asynchronous queue between two ranks (HetAuto, section
+// A Queue is one end of an ordered, bounded, asynchronous queue between two ranks (HetAuto, section
 // 5.1).
 #pragma once
 

@@ -82,7 +82,7 @@ const Footprint& Claim::boxes_of(const Use& use) const {
   return (use.is_destination ? program_.destinations : program_.sources)[use.tensor].boxes;
 }
 
-// Returns whether two uses overlap, of which at least one is a destination. Elements that stay in
+// Returns whether two uses overlap. At least one of them is a destination. Elements that stay in
 // their place may be in the source and in the destination of one tensor.
 Meeting Claim::find_meeting(const Use& one, const Use& other) const {
   const bool may_stay = one.tensor == other.tensor && one.is_destination != other.is_destination &&

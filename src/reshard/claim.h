@@ -1,5 +1,8 @@
-// Claim: the memory that one execution reads and writes. No byte of its destinations is written
-// twice, belongs to a source, or belongs to another pending execution of the plan.
+// A Claim records the memory that one execution reads and writes. It refuses memory in which a byte
+// of a destination is written twice, belongs to a source, or belongs to another pending execution
+// of the plan. Exceptions are elements that stay in their place within one execution, and
+// executions in the order of one stream.
+//
 // Ranges are compared first, in ascending order. Where ranges overlap, the boxes in them are
 // compared exactly (reshard/memory_rule.h). Buffers at the same addresses as in the previous claim
 // have already been compared.
@@ -73,7 +76,7 @@ class Claim {
   Open open_destinations_;
 };
 
-// The claims of the pending executions of a plan. [any-thread]
+// Claims holds the claims of the pending executions of a plan. [any-thread]
 class Claims {
  public:
   // May throw std::bad_alloc; the other functions do not.

@@ -27,7 +27,8 @@ uint64_t DeviceCopies::count(const SideMemory& side, const Region& region) {
   return side.copies_rows() ? region.planes() : region.rows;
 }
 
-// Adds the rows of |region|. With more than two dimensions of rows it takes several device copies.
+// Adds the rows of |region|. A region with more than two dimensions of rows takes several device
+// copies.
 void DeviceCopies::add(StreamDirection direction, const SideMemory& side, const Region& region,
                        std::byte* host) {
   const size_t outer = region.dimensions > 2 ? region.dimensions - 2 : 0;

@@ -1,5 +1,5 @@
-// Device copies: copies of one execution between device memory and host memory, and between device
-// memories, in jobs of many rows. Jobs are reused. Callers hold the baton.
+// DeviceCopies makes the copies of one execution between device memory and host memory, and between
+// device memories. A job copies many rows. Jobs are reused. Callers hold the baton.
 #pragma once
 
 #include <array>

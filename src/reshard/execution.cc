@@ -297,7 +297,7 @@ void Execution::compare_labels() {
   if (state_ == State::kEnding || state_ == State::kOver) return;
   const auto* const other = shared_.talk.find_other(number_, label_);
   if (other == nullptr) return;
-  // A rank that has no label has told the others nothing about it yet.
+  // A rank without a label has not yet told the others that it has none.
   if (!label_.is_set()) shared_.talk.tell(number_, label_);
   const Label theirs = other->second;
   const int32_t rank = shared_.communicator.rank_of(other->first.second);
@@ -309,8 +309,9 @@ void Execution::compare_labels() {
        }));
 }
 
-// Returns whether a message to send may start. If this rank has a label, none starts before the
-// receiver's label is known. track_closed() ends the execution of which none will be known.
+// Returns whether a message to send may start. If this rank has a label, no message starts before
+// the receiver's label is known. If that label can no longer arrive, track_closed() ends the
+// execution.
 bool Execution::may_send_to(const Track& track) const {
   return !label_.is_set() || shared_.talk.told(track.peer(), number_) != nullptr;
 }

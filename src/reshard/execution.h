@@ -1,4 +1,4 @@
-// Execution: one run of a redistribution on this rank.
+// An Execution is one run of a redistribution on this rank.
 //
 //   fresh --> loading --> moving --> storing --> over --> fresh
 //       (any of them) --fail--> ending, until its messages and copies have ended --> over
@@ -42,7 +42,7 @@ struct ExecutionCommons {
   MessagingCommunicator& communicator;
   DataServices& data;
   HostBlocks& host_blocks;
-  const int own_rank;  // in the job
+  const int own_rank;  // this rank's number in the job
   const Program program;
   Claims claims;
   TrackTurns turns;
@@ -176,7 +176,7 @@ class Execution final : public CompositeOperation,
     PieceLists lists;      // the operation's lists while it is not in flight
   };
   struct PhaseState {
-    uint32_t first_message = 0;  // index in |messages_|: sends, followed by receives
+    uint32_t first_message = 0;  // index in |messages_| of the first send; receives follow sends
     uint32_t sends_left = 0;
     uint32_t receives_left = 0;
     uint32_t next_arrival = 0;

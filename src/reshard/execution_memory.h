@@ -1,5 +1,5 @@
-// The memory of one execution: the buffers of all tensors on this rank, and scratch memory. It
-// determines how data moves from one region to another.
+// ExecutionMemory holds the memory of one execution: the buffers of all tensors on this rank, and
+// scratch memory. It also determines how data moves from one region to another.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
-// Landing: host memory of bounded size in which messages of one direction are packed or received.
-// Callers hold the baton.
+// A Landing provides host memory of bounded size, in which messages of one direction are packed or
+// received. Callers hold the baton.
 #pragma once
 
 #include <algorithm>

@@ -37,7 +37,8 @@ struct Facts {
   uint64_t forecast_ns = 0;             // forecast for all tensors; 0: the links are unknown
 };
 
-// The order of all ranks: tensors, layouts and options.
+// An Order holds the tensors, layouts and options that all ranks have specified. It makes the plans
+// and prepares this rank's redistribution.
 class Order {
  public:
   // Makes the plans, and proves them if |options| say so. |communicator| outlives this object.

@@ -71,7 +71,7 @@ struct ProgramSide {
   bool stays = false;  // elements with the same address in source and destination are not moved
 };
 
-// The conversion of a tensor's elements, and their sum.
+// Says how the elements of a tensor are converted and summed.
 struct Conversion {
   TypePair types;
   // The destination is the sum of terms, which are sent unconverted. If it is not a sum, the sender

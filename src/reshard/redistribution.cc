@@ -16,8 +16,9 @@ namespace {
 
 // Maximum number of consecutive executions that may be given up. A slow rank holds a note for each.
 constexpr size_t kMaxInRow = 1u << 13;
-constexpr size_t kMaxGivenUp = 1u << 16;  // maximum remembered, since notes may arrive late
-constexpr size_t kMaxReason = 400;        // maximum bytes of a refusal's text
+// Maximum number of given-up executions that are remembered. Notes about them may arrive late.
+constexpr size_t kMaxGivenUp = 1u << 16;
+constexpr size_t kMaxReason = 400;  // maximum bytes of a refusal's text
 
 // Returns the job ranks to which |program| has tracks.
 std::vector<int> peers_of(const Program& program, const Communicator& communicator) {
@@ -309,7 +310,8 @@ Status Redistribution::begin(Execution& execution, Operation& /*operation*/) {
   return {};
 }
 
-// Withdraws |execution|, which will not begin. If it is cancelled or late, no other execution ends.
+// Withdraws |execution|, which will not begin. If it is cancelled or late, and can be given up, no
+// other execution ends.
 void Redistribution::withdraw(Execution& execution, const Status& why) {
   call(execution);
   leave_line(execution);
@@ -324,8 +326,8 @@ void Redistribution::withdraw(Execution& execution, const Status& why) {
 // Returns the status with which |execution|, which waits for a stream, is bound to end; ok if it
 // may still begin. Another rank's report about |execution| has precedence over the end of the plan.
 // No rank completes its part of an execution before this rank has begun its own. A peer that has
-// closed a track therefore takes no part in executions that still wait. They end as soon as no
-// execution is active. An active one may not need that peer.
+// closed a track therefore takes no part in executions that still wait. The waiting executions end
+// as soon as no execution is active. An active execution may not need that peer.
 Status Redistribution::known_end(const Execution& execution) const {
   if (const auto found = given_up_.find(execution.number()); found != given_up_.end()) {
     return found->second.status();

@@ -1,5 +1,5 @@
-// Redistribution: one rank's preparation to move tensors repeatedly from one layout to another: its
-// program, the tracks to other ranks, and the executions.
+// A Redistribution is one rank's preparation to move tensors repeatedly from one layout to another.
+// It holds the rank's program, the tracks to other ranks, and the executions.
 #pragma once
 
 #include <atomic>
@@ -137,7 +137,7 @@ class Redistribution final : private QuietTask,
   std::map<uint64_t, GivenUp> given_up_;  // the latest executions that were given up, by number
   size_t in_row_ = 0;                     // executions given up since the last successful one
   std::vector<Execution*> lined_up_;      // called, and waiting for a stream
-  std::vector<std::unique_ptr<Execution>> active_;  // in ascending order
+  std::vector<std::unique_ptr<Execution>> active_;  // in ascending order of their numbers
   std::vector<std::unique_ptr<Execution>> spare_;
 };
 

@@ -112,8 +112,8 @@ Region region_of(const StridedBox& box, uint32_t tensor, uint64_t element_bytes,
 
 namespace {
 
-// Iterates over the levels of a region, from the innermost outwards: how many bytes, rows, planes,
-// ... follow each other, and at which distance.
+// Iterates over the levels of a region (bytes, rows, planes, ...), from the innermost outwards.
+// Each level has a count, and the distance between its members.
 class Levels {
  public:
   explicit Levels(const Region& region)

@@ -1,5 +1,5 @@
-// Regions: rows of elements at regular distances in a rank's memory, and how the processor copies,
-// converts and adds them. Pure.
+// A Region is a set of rows of elements at regular distances in a rank's memory. The functions let
+// the processor copy, convert and add the elements of regions. Pure.
 #pragma once
 
 #include <array>
@@ -12,8 +12,8 @@
 
 namespace hetcomm::reshard {
 
-// |rows| rows of |row_bytes| each. Row (i, j, ...) begins offset + i * strides[0] + j * strides[1]
-// + ... bytes after the beginning of its memory.
+// A region has |rows| rows of |row_bytes| each. Row (i, j, ...) begins offset + i * strides[0] +
+// j * strides[1] + ... bytes after the beginning of its memory.
 struct Region {
   Space memory = Space::kScratch;
   uint32_t tensor = 0;

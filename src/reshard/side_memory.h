@@ -1,4 +1,4 @@
-// The memory of one tensor on one side (source or destination) of one execution.
+// SideMemory holds the memory of one tensor on one side (source or destination) of one execution.
 //
 // The processor accesses only host memory. Device memory is staged: data to pack, or data that has
 // arrived, is copied message by message. If staging does not suffice or would be slow, host memory

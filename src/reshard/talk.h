@@ -1,5 +1,5 @@
-// ReshardTalk: the messages about a redistribution between this rank and the ranks to which it has
-// tracks. They report that the redistribution has started, executions that were given up, and
+// ReshardTalk exchanges messages about a redistribution with the ranks to which this rank has
+// tracks. The messages report the start of the redistribution, executions that were given up, and
 // labels. Callers hold the baton, except in the constructor.
 #pragma once
 

@@ -1,5 +1,5 @@
-// TrackTurns: the tracks of a redistribution, and the execution whose turn it is on each. All
-// executions send their messages on a track in an order that both ends know: execution by
+// TrackTurns holds the tracks of a redistribution, and decides which message is next on each track.
+// All executions send their messages on a track in an order that both ends know: execution by
 // execution, and by position within each execution. Both ends skip the messages of an execution
 // that was given up. Callers hold the baton.
 #pragma once

@@ -62,7 +62,7 @@ class Missing(unittest.TestCase):
         self.assertLess(time.monotonic() - begin, 60)
         return result.stderr
 
-    def test_without_python(self):
+    def test_options_that_need_python_are_refused_without_it(self):
         with tempfile.TemporaryDirectory() as folder:
             env = environment(PATH=folder)
             del env["HETCOMM_PYTHON"]
@@ -72,12 +72,12 @@ class Missing(unittest.TestCase):
                     self.assertIn(word, told)
             self.assertFalse(os.path.exists(f"{folder}/x.svg"))
 
-    def test_a_python_that_does_not_run(self):
+    def test_python_that_does_not_run_is_named(self):
         env = environment(HETCOMM_PYTHON="/no/such/python")
         told = self.refused(*self.LONG, "--compare", "memcpy", env=env)
         self.assertIn("/no/such/python does not run", told)
 
-    def test_without_matplotlib(self):
+    def test_plot_without_matplotlib_is_refused_before_the_measurement(self):
         with tempfile.TemporaryDirectory() as folder:
             # Neither site-packages nor variables.
             bare = write_program(pathlib.Path(folder, "python"), f'#!/bin/sh\nexec {sys.executable} -S -I "$@"\n')
@@ -112,7 +112,7 @@ class Peers(unittest.TestCase):
         return bench("bandwidth", *QUICK, "--compare", "iperf3", "--peer", f"iperf3={program}", "--peers", folder,
                      "--rounds", "2", "--format", "json")
 
-    def test_a_program_beside_hetcomm(self):
+    def test_peer_is_measured_beside_hetcomm(self):
         with tempfile.TemporaryDirectory() as folder:
             result = self.compare(fake_iperf3(folder, client=f"echo '{ANSWER}'"), folder)
         self.assertEqual(result.returncode, 0, result.stderr)
@@ -123,7 +123,7 @@ class Peers(unittest.TestCase):
         self.assertEqual([peer["version"] for peer in document["meta"]["peers"]], ["3.99"])
         self.assertEqual(document["meta"]["comparison"]["rounds"], 2)
 
-    def test_a_peer_that_fails_costs_only_itself(self):
+    def test_failing_peer_is_left_out_with_its_reason(self):
         with tempfile.TemporaryDirectory() as folder:
             result = self.compare(fake_iperf3(folder, client="echo no route >&2; exit 1"), folder)
         self.assertEqual(result.returncode, 0, result.stderr)
@@ -131,7 +131,7 @@ class Peers(unittest.TestCase):
         self.assertEqual({row["impl"] for row in document["rows"]}, {"hetcomm"})
         self.assertTrue(any("left out" in note and "no route" in note for note in document["meta"]["notes"]))
 
-    def test_a_runner_that_cannot_be_compiled(self):
+    def test_runner_that_cannot_be_compiled_is_named_with_the_first_error(self):
         with tempfile.TemporaryDirectory() as folder:
             compiler = write_program(pathlib.Path(folder, "c++"),
                                      "#!/bin/sh\necho In file included >&2\necho 'x.h:1: error: no luck' >&2\nexit 1\n")
@@ -141,14 +141,14 @@ class Peers(unittest.TestCase):
         self.assertIn("hetcomm_bench: compiling runner_gloo", result.stderr)
 
 
-    def test_peer_in_a_folder_with_a_space_whose_version_is_no_text(self):
+    def test_peer_with_a_space_in_its_path_and_an_undecodable_version_is_measured(self):
         with tempfile.TemporaryDirectory(prefix="a b") as folder:
             result = self.compare(fake_iperf3(folder, client=f"echo '{ANSWER}'", version=r"printf 'iperf 3.\377'"),
                                   folder)
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertIn("iperf3-3.", {row["impl"][:9] for row in json.loads(result.stdout)["rows"]})
 
-    def test_peer_that_cannot_be_asked_costs_only_itself(self):
+    def test_peer_whose_path_is_too_long_does_not_stop_the_others(self):
         with tempfile.TemporaryDirectory() as folder:
             result = bench("bandwidth", *QUICK, "--compare", "mpi,memcpy", "--peer", "mpi=/" + "x" * 300, "--peers",
                            folder, "--rounds", "1", "--format", "json")
@@ -157,7 +157,7 @@ class Peers(unittest.TestCase):
 
 
 class Pairs(unittest.TestCase):
-    def test_a_server_that_ends_is_not_waited_for(self):
+    def test_client_is_not_started_if_its_server_ends_early(self):
         for status in (0, 3):
             with tempfile.TemporaryDirectory() as folder:
                 begin = time.monotonic()
@@ -181,7 +181,7 @@ class Pairs(unittest.TestCase):
         self.assertEqual(mark, "R")
         return {name: float(value) for name, value in (word.split("=") for word in words)}
 
-    def test_a_stream_is_a_rate_of_every_size(self):
+    def test_iperf3_rate_is_reported_for_every_size(self):
         for line, size in zip(pairs.iperf3_lines(ANSWER, [(0, 1), (8, 64), (10**9, 2)]), (1, 8, 10**9)):
             measured = self.fields(line)
             self.assertAlmostEqual(measured["messages"] * size / measured["total_us"], 8)
@@ -224,7 +224,7 @@ def colours(*rows):
 
 
 class Pictures(unittest.TestCase):
-    def test_medians_are_drawn_and_said_to_be(self):
+    def test_plot_draws_medians_and_labels_them(self):
         panels = plot.panels_of(document_of(*(row_of(test, "hetcomm", "shm")
                                               for test in ("latency", "bandwidth", "msgrate"))))
         self.assertEqual([panel.series[0].spots for panel in panels], [[(1000, 10)], [(1000, 200)], [(1000, 0.2)]],
@@ -232,7 +232,7 @@ class Pictures(unittest.TestCase):
         self.assertEqual([panel.unit.partition(", ")[2] for panel in panels],
                          ["median of single messages", "median of windows", "median of windows"])
 
-    def test_a_comparison_draws_what_it_prints_which_are_medians_of_rounds(self):
+    def test_plot_of_a_comparison_draws_medians_of_rounds(self):
         panel, = plot.panels_of(document_of(row_of("latency", "hetcomm", "shm"), comparison={"rounds": 15}))
         self.assertEqual(panel.series[0].spots, [(1000, 40)])
         self.assertIn("median of 15 rounds", panel.unit)
@@ -257,7 +257,7 @@ class Pictures(unittest.TestCase):
         self.assertEqual(other["hetcomm shm"], one["hetcomm shm"])
         self.assertNotEqual(other["ucx-1.19 shm"], other["openmpi-4.1.4 shm"])
 
-    def test_rows_without_figures_are_left_out(self):
+    def test_rows_without_figures_do_not_hide_the_others(self):
         empty = dict.fromkeys(("avg_us", "bandwidth_MBps", "messages_per_s"))
         for test in ("latency", "bandwidth", "msgrate"):
             for median in (10, None):
@@ -266,7 +266,7 @@ class Pictures(unittest.TestCase):
                     series = plot.panels_of(document_of(*rows, **rounds))[0].series
                     self.assertIn("ucx-1.19 shm", [each.name for each in series])
 
-    def test_settings_are_lines_of_their_own(self):
+    def test_each_setting_has_its_own_line_in_the_plot(self):
         alone = colours(row_of("staging", "hetcomm", "tcp"), row_of("staging", "hetcomm", "tcp", chunk=65536))
         self.assertEqual(list(alone), ["hetcomm tcp", "hetcomm tcp, chunk 64K"])
         self.assertEqual(len(set(alone.values())), 2)
@@ -278,7 +278,7 @@ class Pictures(unittest.TestCase):
                            text=True, check=True, timeout=120)
             return path.read_bytes()
 
-    def test_texts_are_escaped_and_there_is_no_infinity(self):
+    def test_texts_are_escaped_and_zero_bytes_give_no_infinity(self):
         text = self.drawn(document_of(row_of("latency", "hetcomm", "shm", bytes=0), row_of("latency", "hetcomm", "shm"),
                                       host='a<b>&"c"')).decode()
         self.assertIn("a&lt;b&gt;&amp;", text)
@@ -287,7 +287,7 @@ class Pictures(unittest.TestCase):
         self.assertNotIn("nan", text)
         self.assertNotIn("inf", text)
 
-    def test_nothing_makes_a_picture_too(self):
+    def test_document_without_rows_gives_a_picture(self):
         for document in (document_of(), []):
             self.assertIn(b"</svg>", self.drawn(document))
 
@@ -295,12 +295,12 @@ class Pictures(unittest.TestCase):
         document = document_of(row_of("latency", "hetcomm", "shm"))
         self.assertEqual(self.drawn(document), self.drawn(document))
 
-    def test_formats_by_name(self):
+    def test_file_name_determines_the_picture_format(self):
         document = document_of(row_of("latency", "hetcomm", "shm"))
         for name, start in (("x.png", b"\x89PNG"), ("x.pdf", b"%PDF"), ("picture", b"<?xml")):
             self.assertTrue(self.drawn(document, name).startswith(start), name)
 
-    def test_box_plots(self):
+    def test_reshard_results_are_drawn_as_box_plots(self):
         measured = {"test": "reshard", "layouts": "4x1:1x4", "bytes": 1, "plan": "direct", "forecast_us": 90,
                     "runs": 3, "fastest_us": 70, "low_us": 80, "median_us": 101, "high_us": 120, "slowest_us": 150}
         text = self.drawn([{**measured, "strategy": "auto"}, {**measured, "strategy": "direct"},
@@ -338,12 +338,12 @@ class Lifetime(unittest.TestCase):
             self.assertTrue(wait_until(lambda: not tool.descendants_named(mark)), tool.descendants_named(mark))
             self.assertEqual(os.listdir(temporary), [])
 
-    def test_while_the_driver_looks_for_peers(self):
+    def test_signal_while_the_driver_looks_for_peers_leaves_no_process(self):
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
             with self.subTest(number):
                 self.left_behind("612.25", number, version="sleep 612.25")
 
-    def test_while_a_peer_is_measured(self):
+    def test_signal_while_a_peer_is_measured_leaves_no_process(self):
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
             with self.subTest(number):
                 self.left_behind("613.25", number, client="sleep 613.25")

@@ -28,19 +28,19 @@ class CheckIncludesTest(unittest.TestCase):
                 path.write_text(text, encoding="utf-8")
             return [fault.split(": ", 1)[1] for fault in check_includes.check_tree(Path(folder))]
 
-    def test_type_and_constant_of_a_header_that_is_not_included(self):
+    def test_names_of_a_header_that_is_not_included_are_caught(self):
         self.assertEqual(self.faults("int limit = kLimit;\nEngine* engine;\n"), [
             "Engine is in src/engine.h, which is not included", "kLimit is in src/engine.h, which is not included"])
 
-    def test_included_directly_or_by_another_header(self):
+    def test_names_of_a_header_included_directly_or_indirectly_pass(self):
         self.assertEqual(self.faults('#include "src/engine.h"\nEngine engine;\nstd::vector<int> v;\n'), [])
         self.assertEqual(self.faults('#include "src/all.h"\nEngine engine;\n',
                                      **{"all.h": '#pragma once\n#include "src/engine.h"\n'}), [])
 
-    def test_name_of_the_standard_library(self):
+    def test_standard_library_name_without_its_header_is_caught(self):
         self.assertEqual(self.faults("std::optional<int> none;\n"), ["std::optional needs <optional>"])
 
-    def test_names_in_comments_texts_and_of_others(self):
+    def test_names_in_comments_texts_and_other_namespaces_are_ignored(self):
         self.assertEqual(self.faults("// Engine and std::optional\nconst char* text = \"Engine std::map\";\n"
                                      "struct Engine;\nother::Engine* one;\n"), [])
 

@@ -38,9 +38,9 @@ struct LinkResource {
   bool operator==(const LinkResource&) const = default;
 };
 
-// A NIC of a host, with the resources that a byte crosses from memory to the network (|out|) and
-// from the network to memory (|in|). They are indices in LinkModel::resources, in the order of
-// crossing.
+// A NIC of a host. |out| lists the resources that a byte crosses from memory to the network, and
+// |in| those that it crosses from the network to memory. Both hold indices in LinkModel::resources,
+// in the order of crossing.
 struct LinkNic {
   std::string name;  // unique on the host; may be empty
   std::vector<int> out;
@@ -128,8 +128,8 @@ Result<Route> route(const LinkModel& model, const LinkEnd& from, const LinkEnd& 
 std::vector<uint64_t> rates(const LinkModel& model, const std::vector<Route>& routes);
 // Returns the rate of |route|, in bytes per second, when no other route is used.
 uint64_t rate_alone(const LinkModel& model, const Route& route);
-// Returns how long |bytes| take at |bytes_per_s|, which is from 1 to kMaxBytesPerS, in nanoseconds,
-// rounded up; kMaxTransferNs, which is 146 years, if it were longer.
+// Returns how many nanoseconds |bytes| take at |bytes_per_s|, rounded up, and at most
+// kMaxTransferNs, which is 146 years. |bytes_per_s| is from 1 to kMaxBytesPerS.
 inline constexpr uint64_t kMaxTransferNs = uint64_t{1} << 62;
 uint64_t transfer_ns(uint64_t bytes, uint64_t bytes_per_s);
 

@@ -8,11 +8,15 @@ namespace hetcomm::topology {
 namespace {
 
 // Says which of a vendor's VGA and other display controllers (PCI classes 0300 and 0380) are
-// accelerators. All 3D controllers (0302) are.
+// accelerators. All 3D controllers (0302) are accelerators.
 enum class Display : uint8_t {
-  kConsole,      // none is: they show the console of a management processor or a virtual machine
-  kAccelerator,  // all are
-  kDiscrete,     // those on a card are, those inside the processor are not
+  // No display controller is an accelerator: they show the console of a management processor or a
+  // virtual machine.
+  kConsole,
+  // All display controllers are accelerators.
+  kAccelerator,
+  // Display controllers on a card are accelerators. Those inside the processor are not.
+  kDiscrete,
 };
 
 struct Vendor {

@@ -1,4 +1,4 @@
-// HETCOMM_NIC says which NICs may be used.
+// NicRules holds the rules in HETCOMM_NIC, which say which NICs may be used.
 //
 //   mlx5_0,eth*                      only these
 //   ^eth3,docker*                    all but these

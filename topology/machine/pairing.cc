@@ -54,8 +54,8 @@ class Flow {
     uint64_t carried = 0;
   };
   // The parts of a pair's cost. A pair that may not work costs kDoubt, more than a detour over any
-  // number of pairs that work. Each step of a port's position in its list costs kPosition, more
-  // than the difference between the positions of two ports.
+  // number of pairs that work. Each step of a port's position in its list costs kPosition. Each
+  // step of difference between the two ports' positions costs only 1.
   static constexpr int64_t kPosition = int64_t{1} << 16;
   static constexpr int64_t kDoubt = int64_t{1} << 40;
   static constexpr int64_t kFar = std::numeric_limits<int64_t>::max() / 4;

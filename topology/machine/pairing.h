@@ -10,13 +10,13 @@
 
 namespace hetcomm::topology {
 
-// A NIC that a host offers to a peer. A list of ports has the order in which the data
-// prefers their NICs.
+// A NIC that a host offers to a peer. A list of ports has the order in which the data prefers their
+// NICs.
 struct Port {
-  // 0: unknown. An unknown rate counts as the slowest known rate of both sides. If no rate is
-  // known, both sides count as having the same total rate, shared equally by their ports. A port
-  // that reaches another one for certain is then paired only with ports that it reaches for
-  // certain.
+  // Rate of the NIC. 0: unknown. An unknown rate counts as the slowest known rate of both sides. If
+  // no rate is known, both sides count as having the same total rate, shared equally by their
+  // ports. A port that reaches another one for certain is then paired only with ports that it
+  // reaches for certain.
   uint64_t mbit_per_s = 0;
   std::vector<std::string> subnets;  // such as "192.0.2.0/24"
   std::string fabric;                // user's name for the port's network; empty: not set

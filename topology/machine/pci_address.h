@@ -1,4 +1,4 @@
-// The address of a PCI function, such as 0000:3b:00.1.
+// A PciAddress is the address of a PCI function, such as 0000:3b:00.1.
 #pragma once
 
 #include <compare>

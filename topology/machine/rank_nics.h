@@ -17,9 +17,10 @@ struct RankLocation {
 };
 
 // Returns indices in Machine::nics: the first |most| NICs of each of the rank's accelerators. A
-// rank without accelerators gets the NICs of its NUMA node, or of the machine's first node unless
-// it has exactly one. The first choices of all accelerators precede the second choices. One more
-// NIC follows for each subnet or fabric not yet covered, since a peer may be reachable only there.
+// rank without accelerators gets the NICs of its NUMA node if it has exactly one, and otherwise
+// those of the machine's first node. The first choices of all accelerators precede the second
+// choices. One more NIC follows for each subnet or fabric not yet covered, since a peer may be
+// reachable only there.
 // A NIC with less than a quarter of the fastest rate is left out, since the other NICs would wait
 // for it.
 std::vector<int> nics_of_rank(const Machine& machine, const Affinity& affinity,

@@ -1,4 +1,4 @@
-// Variables that describe the machine and its NICs.
+// Declares the variables that describe the machine and its NICs.
 #pragma once
 
 #include "src/system/variable.h"

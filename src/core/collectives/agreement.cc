@@ -79,7 +79,7 @@ std::vector<int> Agreement::missing() const {
   return ranks;
 }
 
-// Continues with the next step. Called when no message is in flight.
+// Continues with the next step, unless messages are still in flight.
 void Agreement::advance() {
   if (!messages_.empty()) return;
   const bool first = ranks_.index == 0;

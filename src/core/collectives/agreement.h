@@ -1,7 +1,7 @@
-// The ranks of a team agree, once, on whether they share an arena. The first rank creates an
+// Agreement finds out, once for a team, whether its ranks share an arena. The first rank creates an
 // arena and sends its location to the others. They try to map it, and answer whether they could.
-// The first rank decides: if all could map it, all keep it. Otherwise none does. Ranks that do not
-// claim to run on the same host do not try.
+// The first rank decides: if all could map it, all keep it. Otherwise none does. A rank whose
+// configuration allows no arena does not try.
 //
 //   first rank   offer -->  ... <-- answers   decision -->
 //

@@ -84,7 +84,7 @@ void ArenaRunner::ask_for_long() {
   published_ = 1;
 }
 
-// Changes to long chunks. Every rank has seen the first tickets of all ranks, so all ranks change.
+// Changes to long chunks. Every rank changes once it has seen the first tickets of all ranks.
 void ArenaRunner::change_to_long() {
   tickets_.skip();
   on_devices_.start(*task_, *copies_);
@@ -172,8 +172,8 @@ std::vector<uint32_t> ArenaRunner::missing() const {
   return ranks;
 }
 
-// Returns whether the data of a whole allreduce fits next to the ticket. It never does if the
-// allreduce has several chunks.
+// Returns whether the data of a whole allreduce fits next to the ticket. An allreduce with several
+// chunks never fits.
 bool ArenaRunner::fits_inline(uint64_t length) const {
   return chunks_ == 1 && length <= ChunkSlot::kInlineBytes;
 }
@@ -297,8 +297,8 @@ void ArenaRunner::copy_out(uint32_t block, uint64_t chunk, uint32_t writer) {
   note_read(writer, chunk, length);
 }
 
-// Copies this rank's own block. It uses no slot and may be longer than the blocks that do, so the
-// last chunk copies the entire rest of it.
+// Copies this rank's own block. The block uses no slot and may be longer than the blocks that use
+// one. Therefore the last chunk copies the entire rest of the block.
 void ArenaRunner::keep_own_block(uint64_t chunk) {
   const Problem& problem = task_->problem();
   const bool scatters = sends_blocks(problem.kind);

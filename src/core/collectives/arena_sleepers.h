@@ -1,4 +1,4 @@
-// Ranks that sleep until a ticket arrives in their team's arena, and how they are woken.
+// ArenaSleepers wakes ranks that sleep until a ticket arrives in their team's arena.
 //
 // A rank that goes to sleep sets its bit in the sleepers word, fences and checks for tickets once
 // more. A rank that publishes a ticket checks the bits. The sleeper fences on behalf of both ranks
@@ -25,9 +25,9 @@ class ArenaSleepers {
         index_(index),
         fences_(fences) {}
 
-  // Announces that this rank sleeps, so that the next ticket wakes it, once. The caller then checks
-  // for tickets once more. Returns false if a wake-up is not guaranteed, and the rank must not
-  // sleep.
+  // Announces that this rank sleeps. The next ticket then wakes it, once. After this call, the
+  // caller checks for tickets once more. Returns whether the rank may sleep: either the wake-up is
+  // guaranteed, or the sleep is short.
   [[nodiscard]] bool announce(bool short_sleep) HETCOMM_UNDER_BATON {
     announced_ = true;
     sleepers_[index_ / 64].fetch_or(own_bit(index_ / 64), std::memory_order_seq_cst);
@@ -54,7 +54,7 @@ class ArenaSleepers {
     if (bits != 0) [[unlikely]]
       found_ = true;
   }
-  // Calls |wake(index)| for the sleepers that look() has found.
+  // Calls |wake(index)| for each sleeping rank, if look() has found any.
   template <typename Wake>
   void wake(Wake&& wake) HETCOMM_UNDER_BATON {
     if (!found_) return;

@@ -1,5 +1,5 @@
-// The arguments of a collective operation that all its ranks must agree on, and how two ranks
-// detect that they differ.
+// Call holds the arguments of a collective operation that must be the same on all its ranks. Ranks
+// compare their calls to detect differences.
 #pragma once
 
 #include <cstdint>

@@ -15,7 +15,7 @@ struct Head {
   uint64_t team;
   uint64_t sequence;
   uint32_t refusals;
-  uint32_t zero;  // not what the stack held
+  uint32_t zero;  // fills a gap, so that no stale memory is sent
   uint64_t history;
   Call call;
 };

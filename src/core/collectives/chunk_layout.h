@@ -1,9 +1,9 @@
-// Cuts the data of one operation into chunks, and places its parts in the slots.
+// ChunkLayout cuts the data of one operation into chunks, and finds their places in the slots.
 //
 // A slot has a region for each block that its rank sends. Where no rank knows the lengths of all
 // blocks, chunks have the maximum length, and the length of each block precedes its region in the
-// first chunk. Data shorter than a slot also uses all of the slots' memory, a different part each
-// time (shared_arena.h says why).
+// first chunk. Data shorter than a slot goes to a different part of the slot each time, so that all
+// of the slots' memory is used (shared_arena.h says why).
 #pragma once
 
 #include <algorithm>

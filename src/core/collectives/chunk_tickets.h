@@ -1,4 +1,4 @@
-// The tickets of chunks: how a rank announces that its chunk is ready, and detects that the chunks
+// ChunkTickets announces by tickets that this rank's chunks are ready, and detects that the chunks
 // of all ranks are ready.
 //
 // Every rank has 2 n slots, and chunk number g of the team uses slot g % 2 n of each rank. A rank

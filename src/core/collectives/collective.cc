@@ -46,7 +46,7 @@ Status Collective::begin(Operation& operation) {
   try {
     return owner_->start(operation);
   } catch (const std::bad_alloc&) {
-    // An operation that has joined its team tells them when OperationEnder ends it.
+    // An operation that has joined its team tells the other ranks when OperationEnder ends it.
     if (operation.phase == OperationPhase::kSubmitted) {
       owner_->fail(Code::kOutOfMemory, "there was no memory to start an operation");
     }

@@ -1,4 +1,4 @@
-// One collective operation on this rank.
+// Collective is one collective operation on this rank.
 //
 //   fresh --> queued --> loading --> moving --> storing --> over --> fresh
 //                 (any of them) --fail--> ending, until its messages and copies have ended --> over
@@ -7,7 +7,7 @@
 // operation waits for all data that it sends, and a storing one for the rest of the results. The
 // data is moved by steps that send messages (runner.h), or through the arena that the ranks of a
 // host share (arena_runner.h). Objects are reused, so that an operation allocates nothing once
-// enough objects exist. All under the baton, except set_up() and attach().
+// enough objects exist. All calls need the baton, except set_up() and attach().
 #pragma once
 
 #include <array>

@@ -1,4 +1,5 @@
-// Collectives: the collective operations of one communicator, by team.
+// Collectives carries out the collective operations of one communicator. It has a team for each
+// list of ranks.
 //
 // Callers hold the baton.
 #pragma once

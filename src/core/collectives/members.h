@@ -1,5 +1,5 @@
-// Ranks that communicate among themselves, each identified by a number from 0. This rank is one of
-// them.
+// Members are ranks that communicate among themselves. Each has a number, from 0. This rank is one
+// of them.
 #pragma once
 
 #include <cstdint>

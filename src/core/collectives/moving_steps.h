@@ -1,5 +1,5 @@
-// Steps of operations that only move data: barriers, broadcast, allgather, alltoall, gather,
-// scatter.
+// Adds the steps of operations that only move data: barriers, broadcast, allgather, alltoall,
+// gather, scatter.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// The problem that one rank of a collective operation solves: its kind, ranks and lengths.
+// Problem holds the kind, ranks and lengths of a collective operation, as one rank sees them.
 #pragma once
 
 #include <cstddef>

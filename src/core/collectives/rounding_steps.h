@@ -1,5 +1,5 @@
-// Steps of reductions whose steps would round: every input arrives unchanged at the rank that
-// combines it in the order of ranks and rounds the result.
+// Adds the steps of reductions whose steps would round. Every input arrives unchanged at the rank
+// that combines the inputs in the order of ranks and rounds the result.
 //
 // A sum that other ranks continue is not rounded yet. It travels with wide elements: from cluster
 // to cluster where clusters are contiguous, and from rank to rank in long scans.

@@ -70,8 +70,8 @@ void Runner::open_segment(Segment& segment, size_t slot) {
   segment.active = true;
 }
 
-// Returns the oldest segment in progress. Tags distinguish only it and the kSegmentMask segments
-// after it.
+// Returns the oldest segment in progress. Tags distinguish only that segment and the kSegmentMask
+// segments after it.
 uint64_t Runner::oldest_segment() const {
   uint64_t oldest = next_segment_;
   for (const Segment& segment : slots_) {

@@ -1,4 +1,4 @@
-// Runner: carries out the steps of one transfer on this rank.
+// Runner carries out the steps of one transfer on this rank.
 //
 // The client makes the steps of each segment and runs the local steps. The runner sends and
 // receives, keeps rounds in order and has up to kSegmentsAtOnce segments in progress. Objects are
@@ -30,7 +30,7 @@ class RunnerClient {
   // Overwrites |steps| with the steps of |segment|. May throw std::bad_alloc.
   virtual void make_steps(uint64_t segment, Steps* steps) HETCOMM_UNDER_BATON = 0;
   // Returns whether |segment| may begin because its data has arrived. If not, the client calls
-  // Runner::advance() once it has arrived.
+  // Runner::advance() once the data has arrived.
   virtual bool may_begin(uint64_t segment) HETCOMM_UNDER_BATON = 0;
   // Returns |bytes| of scratch memory for the steps in segment slot |slot|, until give_scratch() or
   // the end of the transfer. Returns null if out of memory.

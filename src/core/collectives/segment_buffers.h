@@ -1,4 +1,5 @@
-// The ranges of a rank's buffers that belong to one segment of a collective operation.
+// SegmentBuffers finds the ranges of a rank's buffers that belong to one segment of a collective
+// operation.
 #pragma once
 
 #include <algorithm>

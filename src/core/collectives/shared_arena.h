@@ -1,4 +1,4 @@
-// Memory that all ranks of a team on one host have mapped: how it is created, found and laid out.
+// SharedArena creates, maps and lays out the memory that all ranks of a team on one host share.
 //
 // Each rank has a ring of slots, and every slot holds one chunk of its rank's data. The slots are
 // preceded by a bit for each rank, set while it sleeps, and by each rank's read costs
@@ -7,10 +7,10 @@
 //   nonce | sleepers | read costs of each rank | slots of rank 0 | slots of rank 1 | ...
 //   | long slots of rank 0 | long slots of rank 1 | ...
 //
-// The slots of a rank are together as large as a core's cache. Access is slower if a line is still
-// in the writer's cache when it is read, or in the reader's when it is rewritten, than if it has
-// moved to the shared cache. Long slots serve devices, which copy large pieces at a time
-// (device_runner.h). Tickets for long slots are in the other slots.
+// The slots of a rank are together as large as a core's cache, so that lines move to the shared
+// cache in time. Reading a line that is still in the writer's cache is slower. So is rewriting a
+// line that is still in the reader's cache. Long slots serve devices, which copy large pieces
+// at a time (device_runner.h). Tickets for long slots are in the other slots.
 #pragma once
 
 #include <algorithm>
@@ -92,7 +92,8 @@ class SharedArena {
   static uint64_t slots_at(uint32_t ranks);
   static uint64_t long_slots_at(uint32_t ranks);
   static uint64_t size_for(uint32_t ranks);
-  // Returns the number of slots per rank. It bounds the total memory; unused pages take none.
+  // Returns the number of slots per rank. The number bounds the total memory; unused pages take
+  // none.
   static uint32_t slots_for(uint32_t ranks) {
     return ranks <= 32 ? 16 : ranks <= 64 ? 8 : kFewestSlots;
   }

@@ -1,4 +1,5 @@
-// The memory of one side of a collective operation, sent or received, as host memory.
+// Side holds the buffers that this rank sends in a collective operation, or those that it receives.
+// Host memory can stand in for buffers on devices.
 #pragma once
 
 #include <cstddef>
@@ -87,14 +88,15 @@ class Side {
  private:
   static std::byte* host_address(const BufferPiece& piece);
   std::vector<BufferPiece> pieces() const;
-  // Adds a row for |bytes| of |piece|, starting at |at|, or copies them. |host| is their stand-in.
+  // If |piece| is on a device, adds a row for its |bytes| from |at| on. Otherwise copies these
+  // bytes immediately. |host| is the stand-in for them.
   static void add_rows(const BufferPiece& piece, uint64_t at, uint64_t bytes, std::byte* host,
                        StreamDirection direction, std::vector<StagedRows>* rows);
 
   BufferPiece one_{};              // the only buffer, if there is one, with contiguous blocks
   std::vector<BufferPiece> many_;  // a buffer for each rank
   std::vector<uint64_t> lengths_;  // lengths of |many_|
-  std::vector<uint64_t> starts_;   // where |many_| begin in |host_|
+  std::vector<uint64_t> starts_;   // offsets of |many_| in |host_|
   uint64_t length_ = 0;
   uint64_t stride_ = 0;
   bool on_device_ = false;

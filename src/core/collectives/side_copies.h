@@ -39,9 +39,9 @@ class SideCopies {
   SideCopies(const SideCopies&) = delete;
   SideCopies& operator=(const SideCopies&) = delete;
 
-  // Begins to copy |side|, which stays unchanged and has its stand-in, up to |allowed|: see
-  // allow_to(). Copies everything in one slice, unless |cuts|. May throw std::bad_alloc; the other
-  // functions do not.
+  // Begins to copy |side| up to offset |allowed| (see allow_to()). |side| has its stand-in, and
+  // stays unchanged. |cuts|: copy in several slices instead of one. May throw std::bad_alloc; the
+  // other functions do not.
   void start(Side& side, Staging& staging, StreamDirection direction, bool cuts, uint64_t allowed,
              SideCopiesClient& client) HETCOMM_UNDER_BATON;
   // Allows copies of the bytes before |offset| of each block. kAll: all bytes.

@@ -48,7 +48,8 @@ class SlowCall {
 
   uint64_t at_ns_ = kForever;
   uint64_t period_ns_ = kFirstNs;
-  int told_ = -1;  // ranks below it in |awaited| were told in this round; -1: none was
+  // All ranks of |awaited| below this one were told in this round. -1: no rank was told yet.
+  int told_ = -1;
 };
 
 }  // namespace hetcomm::collectives

@@ -1,4 +1,4 @@
-// Writes steps, round by round.
+// StepBuilder writes steps, round by round.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +19,8 @@ class StepBuilder {
     steps_.result = {};
   }
 
-  // Sets where the steps leave the sum for this rank, if it is not final yet. An average still has
-  // to be divided.
+  // Sets where the steps leave the sum for this rank, if that sum is not final yet. For an average,
+  // it still has to be divided.
   void set_result(const Range& result) { steps_.result = result; }
   void send(uint32_t peer, const Range& what) { add(StepKind::kSend, peer, what); }
   void receive(uint32_t peer, const Range& where) { add(StepKind::kReceive, peer, where); }
@@ -37,7 +37,7 @@ class StepBuilder {
   void reduce_wide(const Range& to, std::span<const Range> inputs, const Range& before) {
     add_reduction(StepKind::kReduceWide, to, inputs, before);
   }
-  // Marks the steps that are added during its lifetime: other ranks calculate them, too.
+  // Marks the steps that are added during its lifetime as steps that other ranks calculate, too.
   class Repeated {
    public:
     explicit Repeated(StepBuilder& steps) : steps_(steps) { steps_.is_repeated_ = true; }

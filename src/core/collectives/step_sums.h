@@ -1,5 +1,5 @@
-// Runs the steps that combine or reduce data. They run on the host, or on the device whose memory
-// the operation sends if that is faster. Callers hold the baton.
+// StepSums runs the steps that combine or reduce data. A step runs on the host, or on the device
+// whose memory the operation sends if that is faster. Callers hold the baton.
 #pragma once
 
 #include <array>
@@ -34,8 +34,8 @@ class StepSums {
   StepSums(const StepSums&) = delete;
   StepSums& operator=(const StepSums&) = delete;
 
-  // Runs |step| of segment slot |slot|. Returns false if a device runs it. |client| is then
-  // notified when it ends. If it throws std::bad_alloc, the step has not begun.
+  // Runs |step| of segment slot |slot|. Returns false if a device runs the step. |client| is then
+  // notified when the step ends. If the call throws std::bad_alloc, the step has not begun.
   bool run(size_t slot, const Task& task, const Steps& steps, const Step& step,
            const Addresses& addresses, DeviceSums& sums,
            StepSumsClient& client) HETCOMM_UNDER_BATON;

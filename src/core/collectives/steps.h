@@ -1,4 +1,4 @@
-// Steps: what one rank sends, receives, copies and combines, in rounds.
+// Steps lists what one rank sends, receives, copies and combines, in rounds.
 //
 // A round's sends and receives are all in flight at once. When they have ended, the round's local
 // steps are done in order, and the next round begins. A large transfer is cut into segments, each

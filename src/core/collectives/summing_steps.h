@@ -1,4 +1,4 @@
-// Steps of reductions whose steps do not round: data is combined in transit, in any order.
+// Adds the steps of reductions whose steps do not round. Data is combined in transit, in any order.
 #pragma once
 
 #include <cstdint>

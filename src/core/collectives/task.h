@@ -1,4 +1,4 @@
-// Task: the work of one collective operation on this rank: its checked arguments and its memory.
+// Task holds the work of one collective operation on this rank: its checked arguments and memory.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ struct Arguments {
   const hetcomm_buffer_t* receives = nullptr;
   size_t receive_count = 0;
   const hetcomm_collective_options_t* options = nullptr;  // null: defaults
-  bool splits = false;                                    // a split, which is an allgather
+  bool splits = false;  // whether the call is a split, which is an allgather
 };
 
 // Any thread may call set_up(), which fills the task once. Everything else is under the baton.
@@ -72,7 +72,7 @@ class Task {
   BufferPiece send_piece(uint32_t block) const { return send_.device_piece(block); }
   std::byte* receive_address(uint32_t block) const { return receive_.address(block); }
   // Returns where the data to send may be placed within the stand-in for the result, as in an
-  // in-place operation; null: nowhere. Both are staged.
+  // in-place operation; null: nowhere. Call it only if both sides are staged.
   std::byte* room_in_result() const;
 
  private:

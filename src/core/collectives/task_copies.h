@@ -1,6 +1,6 @@
-// The copies that a collective operation needs in addition to its transfers if its buffers are on
-// devices. Inputs are copied to the host and results to the devices, both while the rest moves.
-// Callers hold the baton.
+// TaskCopies makes the copies that a collective operation needs in addition to its transfers if its
+// buffers are on devices. Inputs are copied to the host and results to the devices, both while the
+// rest moves. Callers hold the baton.
 #pragma once
 
 #include <cstdint>

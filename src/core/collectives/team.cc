@@ -161,7 +161,7 @@ bool Team::advance_arena() {
     dispute(found.peer, remembered_[found.sequence % kRemembered]);
     return true;
   }
-  // The arena tells of it once.
+  // The arena reports a mismatch only once.
   owner_.fail(Code::kMismatch, text_or_none([&]() HETCOMM_UNDER_BATON {
                 return found.sequence == in_arena_->sequence()
                            ? disagreement(found.peer, found.call, found.sequence, own)
@@ -226,7 +226,7 @@ void Team::submit(std::unique_ptr<Collective>& collective) {
   if (way_ == Way::kUnknown) choose_way(own.call());
   const bool begins_now =
       goes_through_arena(own) && in_arena_ == nullptr && queue_.empty() && disputes_.empty();
-  // May throw, and the operation is unchanged then.
+  // If this throws, the operation is unchanged.
   if (!begins_now) queue_.emplace_back();
   own.join(*this, sequence_ + 1);
   if (checks_) own.task().set_history(mix64(history_, own.call().hash() + refusals_));
@@ -372,18 +372,18 @@ void Team::tell(Collective& collective, uint64_t now_ns) {
                               });
 }
 
-// Examines the tag of a message that no operation waits for: it shows whether its sender has made
-// the same calls. If not, the sender reports how the calls differ, once it knows what was called
-// here.
+// Examines the tag of a message that no operation waits for. The tag shows whether the sender has
+// made the same calls as this rank. If not, the sender reports how the calls differ, once it knows
+// this rank's call.
 void Team::note_unexpected_message(int job_rank, uint64_t tag) {
   if (!checks_ || (tag & kAgreementBit) != 0) return;
   if (mark_of(tag) != mark()) return;
   const auto at = std::find(ranks_.begin(), ranks_.end(), job_rank);
   if (at == ranks_.end()) return;
   const auto peer = static_cast<uint32_t>(at - ranks_.begin());
-  // The tag has the low 16 bits of the operation number. They identify it if it is near a known
-  // number. Either rank may be far ahead of the other in calls, but the messages of one rank have
-  // similar numbers, and none is for an operation that is over here.
+  // The tag has the low 16 bits of the operation number, which identify a number near a known one.
+  // Either rank may be far ahead of the other in calls, but the messages of one rank have similar
+  // numbers, and none is for an operation that is over here.
   uint64_t& newest = unexpected_.newest[peer];
   const uint64_t near = std::max(newest, oldest_under_way());
   const auto ahead = static_cast<int16_t>(static_cast<uint16_t>((tag >> kSequenceShift) - near));

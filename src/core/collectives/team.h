@@ -1,4 +1,5 @@
-// Team: the ranks of one list on one communicator, and their collective operations in order.
+// A Team consists of the ranks of one list on one communicator. It carries out their collective
+// operations in order.
 //
 // Every operation has a number, the same on all ranks. Messages carry the number in their tag, so
 // several operations may be in progress. Operations in the arena run one after the other. The first
@@ -95,7 +96,7 @@ class Team final : public JobTask {
   static constexpr size_t kMaxActive = 8;
   static constexpr size_t kRemembered = 128;
   static constexpr size_t kMaxDisputes = 16;
-  // Time allowed for a rank that has made another call to say how it differs.
+  // Time allowed for a rank that has made another call to send that call, for comparison.
   static constexpr uint64_t kReasonNs = 1'000'000'000;
   struct Remembered {
     uint64_t sequence = 0;  // 0: none

@@ -1,4 +1,5 @@
-// The ranks of a problem in two levels: clusters of nearby ranks, and one leader for each cluster.
+// TwoLevels groups the ranks of a problem in two levels: clusters of nearby ranks, and one leader
+// for each cluster.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Variables: collective operations.
+// Declares the variables of collective operations.
 #pragma once
 
 #include "src/system/variable.h"

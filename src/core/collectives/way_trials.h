@@ -1,4 +1,4 @@
-// Chooses how whole operations are written, based on how long earlier ones took.
+// WayTrials chooses how whole operations are written, based on how long earlier ones took.
 //
 // Operations of similar length share their measurements. Reductions have separate ones. From time
 // to time an operation uses the slower way, to measure it again. Ranks count identically, so they

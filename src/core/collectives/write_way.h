@@ -1,4 +1,5 @@
-// Decides whether a rank writes data for others through its cache, or past it to memory.
+// A WriteWay is how a rank writes data that others will read: through its cache, or past it to
+// memory. WayChooser chooses it.
 //
 // Where the cores share a cache, writing through the cache is faster: the readers find the lines
 // nearby. Elsewhere a line owned by another core's cache takes several times as long to fetch as

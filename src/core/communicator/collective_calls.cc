@@ -139,8 +139,8 @@ Status run_collective(Communicator& communicator, const Arguments& arguments) {
         code, text_or_none([&] { return fmt::format("rank {}: {}", communicator.rank(), text); }));
     return Status(code, std::move(text));
   }
-  // This wait needs no deadline: the operation ends by its own, and its memory may be accessed
-  // until then.
+  // This wait needs no deadline, since the operation has its own. The operation's memory may be
+  // accessed until it ends.
   engine.wait(kForever, [operation] { return operation->state() == OperationState::kComplete; });
   Status status;
   if (operation->outcome.code != Code::kOk) {

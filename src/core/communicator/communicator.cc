@@ -171,7 +171,7 @@ bool Communicator::probe(int32_t source, uint64_t tag, uint64_t ignore, hetcomm_
 // --- queries ----------------------------------------------------------------
 
 Status Communicator::status() {
-  // Callers ask between two steps of theirs. The baton would wake the thread that moves data.
+  // Callers ask often, and taking the baton would wake the thread that moves data.
   if (!channel().was_aborted.load(std::memory_order_relaxed) && !job_->mail_waits()) {
     return {};
   }

@@ -1,4 +1,4 @@
-// Communicator: a numbered set of a job's ranks, with its own match tables.
+// A Communicator is a numbered set of a job's ranks, with its own match tables.
 //
 // The job and the layers below call it as a JobMember. Poster makes and starts the operations of
 // data calls, RegisteredMemories keeps track of registered and imported memories, and Collectives
@@ -36,7 +36,7 @@ class Communicator final : public JobMember {
   static Result<std::unique_ptr<Communicator>> create(Context& context, Bootstrap& bootstrap,
                                                       const JobOptions& options);
   ~Communicator();
-  // Returns the communicator on which |operation| was posted, or a memory is registered.
+  // Return the communicator on which |operation| was posted, or on which a memory is registered.
   static Communicator& of(const Operation& operation) {
     return static_cast<Communicator&>(*operation.communicator);
   }

@@ -1,4 +1,4 @@
-// Creation of a communicator over a job that all its ranks already share.
+// Creates a communicator over a job that all its ranks already share.
 #include <array>
 #include <memory>
 

@@ -1,4 +1,4 @@
-// The arguments of data calls, as src/capi passes them.
+// PostArguments holds the arguments of a data call, as src/capi passes them.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// Makes operations from the data calls of a communicator, and starts them.
+// Poster makes operations from the data calls of a communicator, and starts them.
 //
 //   post() --> operation --> start() --> pair, match table or team
 //
@@ -148,7 +148,7 @@ class Poster final : public OperationStarter {
     start(operation);
     engine_.operation_was_started();
   }
-  // Leaves |operation| to its group, which will start it. Its deadline already counts.
+  // Leaves |operation| to its group, which will start it. The operation's deadline already counts.
   void collect(Operation& operation) HETCOMM_UNDER_BATON;
 
  private:

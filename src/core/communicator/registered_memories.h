@@ -1,5 +1,5 @@
-// Memories that are registered on a communicator, so that its ranks may use them, and other ranks'
-// memories that were imported through it.
+// RegisteredMemories registers memories on a communicator, so that its ranks may use them. It also
+// imports memories of other ranks.
 #pragma once
 
 #include <cstddef>

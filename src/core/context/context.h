@@ -1,5 +1,5 @@
-// Context: the configuration, log, devices, transport factories and engine for one user of the
-// library.
+// A Context holds the configuration, log, devices, transport factories and engine for one user of
+// the library.
 #pragma once
 
 #include <atomic>

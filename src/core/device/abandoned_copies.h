@@ -1,8 +1,8 @@
-// Copies of devices that were abandoned (hetcomm_device_abandon). Operations no longer wait for
-// them.
+// AbandonedCopies records copies of devices that were abandoned (hetcomm_device_abandon).
+// Operations no longer wait for such copies.
 //
 // Such a copy may end at any time, or never. Until then it may read and write its memory, and calls
-// of its device may wait for it. So everything that it uses is kept here until it has ended.
+// of its device may wait for it. So everything that the copy uses is kept here until it has ended.
 // Resources still in use when this object is destroyed stay until the process ends. All functions
 // are [any-thread].
 #pragma once
@@ -89,7 +89,7 @@ class AbandonedCopies {
   bool use(const Device& device) const;
   // Keeps |what| unless it is null. If out of memory for the record, |what| is never destroyed.
   void keep(std::unique_ptr<Kept> what) noexcept;
-  // Keeps the result of make() and returns true, if |is_used| returns true for the copies.
+  // If |is_used| returns true for the copies, keeps the result of make() and returns true.
   // Otherwise returns false.
   template <typename IsUsed, typename Make>
   bool keep_if(IsUsed&& is_used, Make&& make) noexcept {

@@ -1,5 +1,5 @@
-// The library's host memory for copies that a caller waits for. Some of it is kept for reuse.
-// [any-thread]
+// BlockingChunks provides host memory for copies that a caller waits for. It keeps some of the
+// memory for reuse. [any-thread]
 #pragma once
 
 #include <array>

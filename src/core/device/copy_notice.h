@@ -1,6 +1,6 @@
-// The descriptor by which devices end a sleep when copies have completed (event_notify). It is made
-// when the first copy needs it, so that a context without devices has none. Devices may write to it
-// until they are destroyed.
+// CopyNotice owns the descriptor by which devices end a sleep when copies have completed
+// (event_notify). The descriptor is made when the first copy needs it, so that a context without
+// devices has none. Devices may write to it until they are destroyed.
 #pragma once
 
 #include "src/base/baton_role.h"
@@ -15,8 +15,8 @@ class CopyNotice final : public Watcher {
   void set_poller(Poller& poller) { poller_ = &poller; }
   // Leaves the descriptor open permanently, because a device will not be destroyed.
   void leave_open() { static_cast<void>(fd_.release()); }
-  // Returns the descriptor; negative if it cannot be made or there is no poller. Then copies are
-  // polled.
+  // Returns the descriptor; negative if it cannot be made or there is no poller. Without a
+  // descriptor, copies are polled.
   int fd() HETCOMM_UNDER_BATON;
 
  private:

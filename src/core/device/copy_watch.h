@@ -1,4 +1,4 @@
-// CopyWatch: how long copies of a device have been in flight without one ending.
+// CopyWatch measures how long copies of a device have been in flight without one ending.
 #pragma once
 
 #include <atomic>

@@ -1,5 +1,5 @@
-// The devices of a context by kind, so that one query per kind determines whether a pointer belongs
-// to the memory of a device.
+// DeviceKinds groups the devices of a context by kind, so that one query per kind determines
+// whether a pointer belongs to the memory of a device.
 #pragma once
 
 #include <array>

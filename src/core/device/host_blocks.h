@@ -1,5 +1,5 @@
-// HostBlocks: blocks of host memory for temporary use. They are kept for reuse, up to a bound,
-// while there are users. Callers hold the baton.
+// HostBlocks provides blocks of host memory for temporary use. While there are users, it keeps
+// unused blocks for reuse, up to a bound. Callers hold the baton.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Devices of a context, and memory on them.
+// DeviceSet holds the devices of a context. Memory is a memory region on one of them.
 #pragma once
 
 #include <array>
@@ -43,8 +43,8 @@ class DeviceUser {
  public:
   // Stops waiting for device |index|, which was abandoned.
   virtual void on_abandoned(size_t index) HETCOMM_UNDER_BATON = 0;
-  // Describes the oldest copy in flight on device |index|, if it is older than |*started_ns|, and
-  // then sets |*started_ns| to its start.
+  // If the oldest copy in flight on device |index| began before |*started_ns|, describes it in
+  // |*text| and sets |*started_ns| to its start.
   virtual void describe_oldest_copy(size_t index, uint64_t now_ns, uint64_t* started_ns,
                                     std::string* text) HETCOMM_UNDER_BATON = 0;
 
@@ -66,8 +66,8 @@ class CopyWarden {
   ~CopyWarden() = default;
 };
 
-// The devices of one context; number 0 is the host. Streams are made on first use, one per
-// direction. Devices may be added at any time, and stay.
+// Holds the devices of one context. Device 0 is the host. Each device has one stream per direction,
+// made on first use. Devices may be added at any time, and are never removed.
 class DeviceSet {
  public:
   static constexpr size_t kMaxDevices = DeviceKinds::kMaxDevices;
@@ -226,7 +226,7 @@ class Memory {
   // Wraps memory at |address|. The destructor frees the memory on the device if |owned|. Otherwise
   // it calls the device's release(), if the device has one.
   Memory(DeviceSet& devices, size_t device, void* address, uint64_t size, bool owned);
-  // Marks memory that stays the caller's. The caller may free it, and allocate other memory at the
+  // Marks memory that the caller owns. The caller may free it, and allocate other memory at the
   // same address, while this object exists. No transport reaches it, since the NICs' registrations
   // would be out of date.
   struct Unowned {};
@@ -261,7 +261,7 @@ class Memory {
   bool needs_flush() const { return device().table->flush_remote_writes != nullptr; }
   Status flush_remote_writes() const;
 
-  // Blocking copies for set-up and tests, each on its own stream and through the library's memory.
+  // Make blocking copies for set-up and tests, each on its own stream and through library memory.
   // DEVICE_LOST: the device was abandoned, perhaps during the call. A copy may then still run, but
   // touches this memory only.
   Status write(uint64_t offset, const void* source, uint64_t length);

@@ -1,5 +1,5 @@
-// Host memory that the copy engines of devices reach at full speed. It comes from a device's own
-// allocator if the device has one; otherwise it is host memory that every device was asked to pin.
+// PinnedMemory is host memory that the copy engines of devices reach at full speed. It comes from a
+// device's own allocator if the device has one. Otherwise every device was asked to pin it.
 // Copies also work with other memory, but more slowly.
 //
 // Memory that is freed while users' streams are held back is released when the last hold has ended
@@ -47,7 +47,7 @@ class PinnedMemory {
   bool allocate(DeviceSet& devices, const Device* maker, size_t size, int node, const NoHolds& none,
                 Sharing sharing = Sharing::kNo);
   // Acts like allocate() if |*pins| is true and no user's stream is held back. Otherwise allocates
-  // memory that no device knows of, since pinning might wait for that stream, and sets |*pins| to
+  // memory that no device knows of, since pinning might wait for a held stream, and sets |*pins| to
   // false.
   bool allocate_unless_held(DeviceSet& devices, const Device* maker, size_t size, int node,
                             bool* pins, Sharing sharing = Sharing::kNo);
@@ -74,7 +74,7 @@ class PinnedMemory {
   void pin_for_more(DeviceSet& devices);
   void pin(const DeviceSet& devices, size_t count);
   void free();
-  // Makes the object as new, without freeing anything but plain memory.
+  // Resets the object. Frees only plain memory.
   void forget();
   bool is_used(const AbandonedCopies::List& copies) const;
 

@@ -1,6 +1,7 @@
-// StandIns: host memory that stands for device memory while an operation uses it. Copy engines
-// reach it at full speed if it could be pinned when it was made. It is kept for reuse, up to a
-// bound: making it costs more than copying its contents. Callers hold the baton.
+// StandIns provides host memory that stands for device memory while an operation uses it. Copy
+// engines reach the memory at full speed if it could be pinned when it was made. Unused memory is
+// kept for reuse, up to a bound, since making it costs more than copying its contents. Callers hold
+// the baton.
 #pragma once
 
 #include <cstddef>

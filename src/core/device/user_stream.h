@@ -1,4 +1,4 @@
-// Users' streams, in whose order operations are placed.
+// UserStream is a stream of a user, in whose order operations are placed.
 //
 //   post --> record(): puts an event after the earlier work --> hold(): later work waits
 //        --> the event completes --> the operations start and end --> the hold ends
@@ -55,8 +55,8 @@ struct StreamMark {
     forget_event();
   }
   void forget_event();
-  // Abandons the mark: its device was abandoned and may never reach it. Calls that could wait for
-  // that are deferred.
+  // Abandons the mark, because its device was abandoned and may never reach it. Calls that could
+  // wait for the mark are deferred.
   void abandon();
 
   UserStream* stream = nullptr;

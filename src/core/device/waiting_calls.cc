@@ -46,7 +46,7 @@ class KeptCall final : public AbandonedCopies::Kept {
   EndingCall call_;
 };
 
-// Makes |call|, or defers it until no abandoned copy can make it wait.
+// Makes |call|, or defers it until no abandoned copy can make it wait. Releases events immediately.
 void WaitingCalls::finish(EndingCall& call) {
   const auto is_used = [&](const auto& copies) { return copies.use(*call.device); };
   const auto make = [&] { return new (std::nothrow) KeptCall(std::move(call)); };

@@ -1,5 +1,5 @@
-// Vendor calls that may wait until users' streams resume. With many vendors these are the calls
-// that free memory, pin and unpin, end a stream or release an event.
+// WaitingCalls makes or defers vendor calls that may wait until users' streams resume. With many
+// vendors these are the calls that free memory, pin and unpin, end a stream or release an event.
 //
 //   under the baton, without holds (NoHolds) --> made immediately; no hold can begin
 //   under the baton, with a hold             --> deferred until the last hold has ended
@@ -125,8 +125,8 @@ class WaitingCalls {
   std::thread helper_;
 };
 
-// If it is true, there is no hold and none begins while it exists, so calls that may wait can be
-// made. It is false if there is a hold, or another thread may be about to begin one.
+// A NoHolds object is true if there is no hold. No hold begins while it exists, so calls that may
+// wait can be made. It is false if there is a hold, or another thread may be about to begin one.
 class NoHolds {
  public:
   explicit NoHolds(WaitingCalls& calls)

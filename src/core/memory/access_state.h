@@ -1,4 +1,4 @@
-// State that the protocol of one-sided operations keeps with each of them.
+// AccessState is the state that the protocol of one-sided operations keeps with each operation.
 #pragma once
 
 #include <cstdint>

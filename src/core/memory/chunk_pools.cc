@@ -168,7 +168,7 @@ ChunkPools::Block* ChunkPools::take_free(PoolState& state, size_t kind, int read
   return block;
 }
 
-// Takes a free block from any kind that |reader| may map or that no rank may map.
+// Takes a free block of any kind that |reader| can map, or that no rank can map.
 ChunkPools::Block* ChunkPools::take_free(PoolState& state, int reader) {
   for (size_t kind = 0; kind < state.free.size(); ++kind) {
     for (const int each : {kNoReader, reader}) {

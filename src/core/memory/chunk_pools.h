@@ -1,12 +1,12 @@
-// Host memory, in chunks, through which data from and to devices is copied.
+// ChunkPools provides chunks of host memory, through which data from and to devices is copied.
 //
 // There are two pools, one for sending and one for receiving, so that one direction cannot starve
 // the other. Each pool is bounded, but a transfer without a chunk always gets one, so every
 // transfer makes progress and staging cannot deadlock. A pool consists of blocks. A transfer cuts
 // the blocks that it holds into chunks of a suitable size.
 //
-// A block for sending may be a file that one peer, its reader, can map. The peer reads chunks in
-// location (ChunkLocation). Such a block is used only for messages to that peer. A chunk that the
+// A block for sending may be a file that one peer, its reader, can map. The peer then reads chunks
+// in place (ChunkLocation). Such a block is used only for messages to that peer. A chunk that the
 // peer may still read is never reused: its block is freed, and the peer keeps the pages. A block
 // that a copy of an abandoned device may still touch is not reused before that copy has ended. All
 // calls are made under the baton.
@@ -145,7 +145,7 @@ class ChunkPools {
     Block* blocks_ = nullptr;
   };
 
-  // |devices| outlive this.
+  // |devices| outlives this object.
   ChunkPools(DeviceSet& devices, const StagingOptions& options);
   ChunkPools(const ChunkPools&) = delete;
   ChunkPools& operator=(const ChunkPools&) = delete;

@@ -4,10 +4,11 @@
 // When device memory is about to be sent over a transport for the first time, a trial determines
 // whether the transport reaches the device. The result is permanent for that transport, which is
 // one network interface. After a temporary failure the trial is repeated; the pause before it is
-// long compared with the trial, and doubles each time. A trial allocates device memory and frees
-// it, so none is made while a user's stream is held back; the memory is then staged. Each memory is
-// attached on its first use. If a transport does not reach a memory, or refuses it, core stages.
-// With HETCOMM_DEVICE_PATH=direct the operation fails instead. All calls are made under the baton.
+// long compared with the trial, and doubles each time. A trial allocates and frees device memory.
+// Therefore no trial is made while a user's stream is held back, and the memory is staged. Each
+// memory is attached on its first use. If a transport does not reach a memory, or refuses it, core
+// stages. With HETCOMM_DEVICE_PATH=direct the operation fails instead. All calls are made under the
+// baton.
 #pragma once
 
 #include <cstddef>
@@ -51,8 +52,8 @@ class DeviceAccess final : public MemoryUser {
   bool reaches(const Operation& operation, size_t index) HETCOMM_UNDER_BATON;
   bool reaches(Memory& memory, size_t index) HETCOMM_UNDER_BATON;
   // Returns whether the network interface of transport |index| lies beyond the root complex of
-  // device |device|, so that staging may be faster. It says nothing of whether the interface
-  // reaches the device. False where HETCOMM_DEVICE_PATH=direct leaves no choice.
+  // device |device|, so that staging may be faster. An interface beyond it may still reach the
+  // device. Always returns false with HETCOMM_DEVICE_PATH=direct, which leaves no choice.
   bool is_far(size_t device, size_t index) const HETCOMM_UNDER_BATON {
     return !insists_ && device < 64 && (paths_[index].far_devices >> device & 1) != 0;
   }

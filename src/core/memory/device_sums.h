@@ -1,5 +1,6 @@
-// Sums that devices calculate. The operands are in host memory, or in memory of the device itself;
-// the result is written to host memory. Reductions other than sums work in the same way.
+// DeviceSums calculates sums on devices. The operands are in host memory, or in memory of the
+// device itself. The result is written to host memory. Reductions other than sums work in the same
+// way.
 //
 // The operands are copied into scratch memory of the device, which reduces them, and the result is
 // copied back. All of this uses one stream, so the parts of a large sum, and all sums, use the same
@@ -52,8 +53,8 @@ class DeviceSums {
   // With kMeasured, shorter results are always calculated on the host.
   static constexpr uint64_t kMinBytes = 128u << 10;
   // After this many sums the slower side is tried again. Each trial that changes nothing doubles
-  // the distance, since a sum in the slower side may take ten times as long, and it delays all
-  // ranks of its operation.
+  // the distance. A sum on the slower side may take ten times as long, and delays all ranks of its
+  // operation.
   static constexpr uint32_t kMinTrialDistance = 256;
   static constexpr uint32_t kMaxTrialDistance = 4096;
 

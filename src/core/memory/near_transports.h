@@ -1,4 +1,4 @@
-// NearTransports: which transports of this rank carry the memory of each device.
+// NearTransports determines which transports of this rank carry the memory of each device.
 //
 // A transport that is bound to a network interface serves the devices near that interface. A
 // transport without one serves all devices. If no transport of a kind is near a device, all

@@ -1,4 +1,5 @@
-// Registered memory, as its owner and other ranks see it.
+// A Registration represents registered memory on its owner. A RemoteMemory represents it on other
+// ranks.
 //
 // A Registration is in the job's table under an id that is never reused. Every request from a peer
 // contains this id. A registration ends in two steps: first it is closing (no new use begins, and
@@ -173,8 +174,9 @@ class RemoteMemory {
     return offset <= length_ && length <= length_ - offset;
   }
 
-  // The connection's mapping of this memory, null if it maps none, and the counters of its use.
+  // Address at which the connection to the owner maps this memory; null: it is not mapped.
   std::byte* mapped HETCOMM_GUARDED_BY_BATON = nullptr;
+  // Counters of the connection that maps this memory.
   hetcomm_counters_t* counters HETCOMM_GUARDED_BY_BATON = nullptr;
 
   // Count the pending operations on this memory.

@@ -216,7 +216,7 @@ Status Staging::submit(CopyJob& job, StreamDirection direction, size_t number, u
 }
 
 // Waits for the end of copies of |job| that were started without an event to signal their end.
-// While a user's stream is held back, tries to get such an event again instead: the end of the
+// While a user's stream is held back, tries to get such an event again instead, since ending the
 // stream might wait for the user's stream. A lost device runs nothing any longer.
 void Staging::end_copies(CopyJob& job) {
   const auto [number, direction, host] = *job.unended_;

@@ -29,9 +29,9 @@ namespace hetcomm {
 
 class CopyHandler {
  public:
-  // Called when the copy has ended. It no longer touches the memory of either side, unless its
-  // device was abandoned (DeviceSet::is_abandoned). Then it may continue; host memory that it may
-  // touch is not reused before it has ended (DeviceSet::abandoned).
+  // Called when the copy has ended and no longer touches the memory of either side. Exception: a
+  // copy of an abandoned device (DeviceSet::is_abandoned) may still continue. Host memory that such
+  // a copy may touch is not reused before the copy has ended (DeviceSet::abandoned).
   virtual void on_copied(const Status& status) HETCOMM_UNDER_BATON = 0;
   // Returns a readable name of the copy's purpose.
   virtual std::string copy_purpose() const HETCOMM_UNDER_BATON = 0;
@@ -150,8 +150,8 @@ class Staging {
   Staging(DeviceSet& devices, const StagingOptions& options, SpinPolicy* spin = nullptr);
 
   ChunkPools& chunks() { return chunks_; }
-  // Decides |share|'s shape for |length| bytes of |pieces| from the costs of their device, with
-  // chunks near it, unless the shape was chosen before.
+  // Chooses |share|'s shape for |length| bytes of |pieces|, unless it was chosen before. The shape
+  // depends on the costs of their device, and the chunks are near that device.
   void choose_shape(ChunkPools::Share& share, uint64_t length, StreamDirection direction,
                     const std::vector<BufferPiece>& pieces) HETCOMM_UNDER_BATON {
     if (share.shape().chunk_bytes != 0) return;
@@ -183,8 +183,8 @@ class Staging {
   // Returns the record of abandoned copies, which keeps the memory that they may touch.
   AbandonedCopies& abandoned() HETCOMM_UNDER_BATON { return devices_.abandoned(); }
   bool idle() const HETCOMM_UNDER_BATON { return running_ == nullptr; }
-  // See Driven's functions of the same names. The devices end the sleep. These return false if a
-  // device cannot do that.
+  // See Driven's functions of the same names. The devices end the sleep. These functions return
+  // false if a device cannot end it.
   bool prepare_sleep() HETCOMM_UNDER_BATON;
   bool may_sleep_on() const HETCOMM_UNDER_BATON;
   // Makes streams and blocks for device |index| before its users' streams are held back, since
@@ -242,7 +242,7 @@ class Staging {
   StandIns stand_ins_;
   CopyJob* running_ = nullptr;  // list of jobs, oldest first
   CopyJob** running_end_ = &running_;
-  bool look_at_all_ = false;  // the next progress() checks all jobs: some wait for no event
+  bool look_at_all_ = false;  // the next progress() checks all jobs, since some wait for no event
   size_t busy_loads_ = 0;     // loads that have events
   uint64_t pass_ = 0;
   // By load: whether check_first_events() has seen the first event. All are false between calls.

@@ -1,4 +1,5 @@
-// Bytes in flight and measured rate of one direction: of a rail, or of a device's copies.
+// Throughput counts the bytes in flight and measures the rate in one direction of a rail, or of a
+// device's copies.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Variables: memory of devices.
+// Declares the variables of device memory.
 #pragma once
 
 #include "src/system/variable.h"

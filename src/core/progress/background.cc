@@ -19,8 +19,8 @@ constexpr uint64_t kLongNapNs = 1'000'000;
 // After this many fruitless wake-ups, the driving thread parks, and the parked thread is not woken
 // again.
 constexpr uint32_t kMaxPatience = 3;
-// A caller that waits again this soon makes the progress itself. If the background thread shares
-// its processor, it would only displace the caller.
+// A caller that waits again this soon makes the progress itself. A background thread on the same
+// processor would only displace the caller.
 constexpr uint64_t kSoonUs = 100;
 // While a waiter sleeps in the poller there is no work, so naps are longer. After kNapsBeforeDeep
 // of them, naps become so long that the waiter has to end them when it leaves.
@@ -147,7 +147,8 @@ uint64_t Background::spin_end() {
   return ticks() + spin_.ticks_in_us(polls_long_ ? kExpectUs : kSpinUs);
 }
 
-// Holds the sleeper's role until evicted or stopped.
+// Drives the engine in the sleeper's role until the thread is evicted, stopped, displaced by a
+// polling waiter, or in the way of callers. Then parks.
 void Background::drive() {
   Sleepers& sleepers = baton_.sleepers();
   Passes& passes = baton_.passes();
@@ -201,7 +202,7 @@ void Background::drive() {
 }
 
 // Naps until work has been left for a moment with no thread to continue it, or until no thread has
-// waited for long.
+// waited for a long time.
 void Background::park() {
   while (!stopping()) {
     const uint64_t uses = uses_.load(std::memory_order_relaxed);
@@ -240,9 +241,9 @@ bool Background::nap_long() {
   return word == park_word_.load(std::memory_order_relaxed);
 }
 
-// Naps briefly. Returns true if no thread has waited in that time and none makes progress now. The
-// thread that left the work then computes. Otherwise the wake-up was fruitless, and the patience is
-// reduced.
+// Naps briefly. Returns true if no thread has waited in that time and none makes progress now,
+// probably because the thread that left the work computes. Otherwise the wake-up was fruitless, and
+// the patience is reduced.
 bool Background::nap_short() {
   const uint64_t waits = waits_.load(std::memory_order_relaxed);
   futex_wait(park_word_, park_word_.load(std::memory_order_acquire), kShortNapNs);

@@ -1,5 +1,5 @@
-// The background thread of thread mode (HETCOMM_PROGRESS=thread). It makes progress while no
-// application thread does.
+// Background runs the thread of thread mode (HETCOMM_PROGRESS=thread). The thread makes progress
+// while no application thread does.
 //
 // It drives the engine and sleeps in the poller until a waiter begins to poll, or until callers
 // wait so often that they make all progress. Then it parks, so that a blocking wait costs no thread

@@ -1,4 +1,4 @@
-// A pool of memory for objects that live as long as an operation. It keeps free blocks by
+// BlockPool provides memory for objects that live as long as an operation. It keeps free blocks by
 // power-of-two size, so that the data path stops allocating once it has warmed up.
 //
 //   PoolPtr<Piece> piece = make_pooled<Piece>(pool, arguments...);   // like std::make_unique
@@ -138,7 +138,7 @@ PoolPtr<T> make_pooled(BlockPool& pool, Arguments&&... arguments) HETCOMM_UNDER_
   }
 }
 
-// Up to N pooled objects, in order, stored in place.
+// Holds up to N pooled objects, in order. Adding one allocates nothing.
 template <typename T, size_t N>
 class FewPooled {
  public:

@@ -1,6 +1,6 @@
-// The part of a communicator that every room of core knows: its ranks in the job, and where its
-// operations are started and ended. Higher rooms extend it: MemoryCommunicator (memory) and
-// MessagingCommunicator (peer/matching).
+// CommunicatorBase is the part of a communicator that every room of core knows. It has the
+// communicator's ranks in the job, and starts and ends its operations. Higher rooms extend it:
+// MemoryCommunicator (memory) and MessagingCommunicator (peer/matching).
 //
 // All calls need the baton, except those that return ranks and their numbers, which never change.
 #pragma once
@@ -68,7 +68,7 @@ class CommunicatorBase {
     }
   }
   ~CommunicatorBase() = default;
-  // Sets where operations go that wait for no user's stream.
+  // Sets the entry for operations that wait for no user's stream.
   void set_entry(OperationEntry& entry) { entry_ = &entry; }
 
  private:

@@ -1,4 +1,4 @@
-// An eventfd by which any thread wakes the thread that sleeps in the poller.
+// A Doorbell is an eventfd by which any thread wakes the thread that sleeps in the poller.
 //
 // While a thread sleeps, only that thread silences the doorbell, once it is awake. If a thread that
 // polls did so, it would consume the sleeper's wake-up.

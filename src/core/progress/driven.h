@@ -1,5 +1,5 @@
-// Interfaces through which the engine calls the objects that it drives, and the object that sweeps
-// operations.
+// Declares the interfaces through which the engine calls the objects that it drives, and the object
+// that sweeps operations.
 #pragma once
 
 #include <cstdint>

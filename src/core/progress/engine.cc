@@ -13,7 +13,7 @@ Status Engine::start(const EngineOptions& options) {
 }
 
 void Engine::poke() {
-  // The background thread is told of all work, asleep or not.
+  // The background thread notices all work, whether or not it sleeps.
   if (threaded() && baton_.sleepers().sleeper() == Sleepers::Role::kBackground) return;
   if (!try_lock()) return;
   {

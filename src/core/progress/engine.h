@@ -1,5 +1,5 @@
-// Progress, as the rest of core and the C ABI see it. Callers take the baton, submit operations and
-// wait. Core reports which operations have started and ended, and what has arrived.
+// Engine provides progress to the rest of core and to the C ABI. Callers take the baton, submit
+// operations and wait. Core reports which operations have started and ended, and what has arrived.
 //
 //   Engine      owns the pool of operations and the parts below, and ties them together
 //   Waiter      a thread that waits: polls, then sleeps

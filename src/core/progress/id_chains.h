@@ -1,6 +1,6 @@
-// A hash table of objects by id. A peer has chosen the ids. The chains run through the objects, so
-// adding an object allocates nothing once there is room. The cost of a call does not grow with the
-// number of objects.
+// IdChains is a hash table of objects by id. A peer has chosen the ids. The chains run through the
+// objects, so adding an object allocates nothing once there is room. The cost of a call does not
+// grow with the number of objects.
 //
 // An object has a member IdLink<T> named |id_link|, and is in one such table at a time.
 #pragma once

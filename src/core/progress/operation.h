@@ -1,4 +1,4 @@
-// One asynchronous operation and the pool that holds them.
+// An Operation is one asynchronous operation. The OperationPool holds all operations of a context.
 //
 //   kFree --allocate--> kIdle --submit--> kPending --complete--> kComplete --claim--> kReporting
 //     ^                   ^                                                               |
@@ -251,7 +251,7 @@ struct alignas(kOperationAlign) Operation {
   // State of one run of the operation.
   struct Run {
     uint64_t sent = 0;          // send: bytes of an eager message already sent
-    uint64_t pull_id = 0;       // send: id of its kPull if it is pushed after all; 0: it is not
+    uint64_t pull_id = 0;       // send: id of its kPull if its bytes are pushed after all; else 0
     uint64_t deadline_ns = 0;   // 0: not set yet
     uint64_t submitted_ns = 0;  // 0: not recorded yet
     bool stall_reported = false;
@@ -368,7 +368,8 @@ static_assert(sizeof(Operation) == kOperationAlign * 2 && offsetof(Operation, bu
 // Returns a readable line: the operation, its peer and its length.
 std::string describe(const Operation& operation) HETCOMM_UNDER_BATON;
 
-// Operations in slabs of slots. Most calls need the baton; recycle() and allocate_shared() do not.
+// Holds operations in slabs of slots. All calls need the baton, except recycle() and
+// allocate_shared().
 //
 // A slot that is released without the baton is only marked kFree, which costs no locked
 // instruction. A small ring of hints tells the pool where to look. Two threads that release slots
@@ -485,7 +486,8 @@ class OperationPool {
 
   Engine* engine_;
   Operation* free_ HETCOMM_GUARDED_BY_BATON = nullptr;
-  std::array<Slab, 48> slabs_ HETCOMM_GUARDED_BY_BATON{};  // each as large as all earlier ones
+  // Each slab is as large as all earlier ones together.
+  std::array<Slab, 48> slabs_ HETCOMM_GUARDED_BY_BATON{};
   size_t slab_count_ HETCOMM_GUARDED_BY_BATON = 0;
   std::atomic<uint32_t> hints_out_{0};  // written under the baton
   std::atomic<uint32_t> hints_in_{0};   // written by all threads; racing writes may be lost

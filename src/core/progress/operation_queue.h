@@ -1,4 +1,4 @@
-// A queue of operations in order of arrival. The list runs through Operation::links, so adding an
+// OperationQueue is a list of operations. The list runs through Operation::links, so adding an
 // operation allocates nothing. An operation is in one such list at a time.
 #pragma once
 

@@ -1,5 +1,5 @@
-// Passes over everything that the engine drives: polled objects, descriptors, timers and the sweep.
-// Also arranges the wake-ups before a thread sleeps in the poller.
+// Passes calls everything that the engine drives: polled objects, descriptors, timers and the
+// sweep. It also arranges the wake-ups before a thread sleeps in the poller.
 #pragma once
 
 #include <cstddef>

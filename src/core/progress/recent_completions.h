@@ -1,5 +1,5 @@
-// Operations that have completed recently. A thread that waits for any of many operations checks
-// this list first, so that it need not check all of its operations.
+// RecentCompletions lists operations that have completed recently. A thread that waits for any of
+// many operations checks this list first, so that it need not check all of its operations.
 //
 // The list is a hint: an entry may be overwritten, or an operation may complete while its
 // |wait_index| is being set. The waiter finds such an operation because it checks all of its

@@ -1,4 +1,4 @@
-// Threads that wait asleep, and the one that watches for them.
+// Sleepers records which threads wait asleep, and which thread watches for them.
 //
 // The sleeper is the one thread that sleeps in the poller, so that arrivals wake it: a waiter, or
 // the background thread in thread mode. No sleeper is needed while a waiter polls. All other

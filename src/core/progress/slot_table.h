@@ -1,6 +1,6 @@
-// A table of objects that messages refer to by id. An id is a slot number and a generation, so that
-// a forged id, or the id of an object that has ended, finds nothing. The top bit of an id is never
-// set.
+// SlotTable holds objects that messages refer to by id. An id is a slot number and a generation, so
+// that a forged id, or the id of an object that has ended, finds nothing. The top bit of an id is
+// never set.
 #pragma once
 
 #include <algorithm>

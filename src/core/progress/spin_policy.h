@@ -1,4 +1,5 @@
-// Decides how long a waiting thread polls before it sleeps, and how it lets other threads run.
+// SpinPolicy decides how long a waiting thread polls before it sleeps, and how it lets other
+// threads run.
 #pragma once
 
 #include <sched.h>

@@ -1,5 +1,5 @@
-// Operations that threads without the baton leave to its holder. Lock-free: many threads push, and
-// the holder takes the whole queue at once.
+// SubmissionQueue holds operations that threads without the baton leave to its holder. It is
+// lock-free: many threads push, and the holder takes the whole queue at once.
 #pragma once
 
 #include <atomic>

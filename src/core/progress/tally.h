@@ -1,5 +1,5 @@
-// Counts of pending operations, ended operations and arrivals. The holder of the baton writes them;
-// other threads may read some of them.
+// Tally counts pending operations, ended operations and arrivals. The holder of the baton writes
+// the counts. Other threads may read some of them.
 #pragma once
 
 #include <atomic>

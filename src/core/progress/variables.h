@@ -1,4 +1,4 @@
-// Variables: progress and waiting.
+// Declares the variables of progress and waiting.
 #pragma once
 
 #include "src/system/variable.h"

@@ -1,6 +1,6 @@
-// A thread that waits. First it polls with the baton, and releases the baton when another thread
-// wants it. After a while it sleeps: in the poller if no other thread does, otherwise on the futex
-// word of Sleepers.
+// Waiter lets the calling thread wait. First the thread polls with the baton, which it releases
+// when another thread wants it. After a while the thread sleeps: in the poller if no other thread
+// does, otherwise on the futex word of Sleepers.
 #pragma once
 
 #include <algorithm>

@@ -106,7 +106,7 @@ TEST_F(LivenessPeers, ConnectionsAreListedWithTheNewestLastAndCountedByPeer) {
   EXPECT_EQ(peers.find_connection(11), nullptr);
 }
 
-TEST_F(LivenessPeers, WhoIsForgottenLeavesNothing) {
+TEST_F(LivenessPeers, ForgottenPeerLeavesNoConnectionAndNoSuspicion) {
   Peer& one = up(11, 1);
   peers.connect(one, now);
   peers.suspect(one, now);
@@ -129,7 +129,7 @@ TEST_F(LivenessPeers, ASignOfLifeEndsASuspicion) {
   EXPECT_THAT(peers.suspected(), IsEmpty());
 }
 
-TEST_F(LivenessPeers, WhoRestsGoesOnWhereItWas) {
+TEST_F(LivenessPeers, PeerMetAgainAfterARestResumesItsLetterNumbers) {
   Peer& one = up(11, 1, true);
   one.letters.add(0, LetterType::kKnock, 0, {});
   one.letters.received(7);
@@ -150,7 +150,7 @@ TEST_F(LivenessPeers, WhoRestsGoesOnWhereItWas) {
   EXPECT_TRUE(again.reached);
 }
 
-TEST_F(LivenessPeers, BeatsGoToAllAndRarelyToWhoIsSilent) {
+TEST_F(LivenessPeers, SilentPeerGetsFewerBeatsThanOthers) {
   up(11, 1);
   up(21, 2).heard_ns = now - kT;
   peers.beat(now);
@@ -170,7 +170,7 @@ struct LivenessFates : ::testing::Test {
   Fates fates{incarnations, news};
 };
 
-TEST_F(LivenessFates, WhatHoldsForAllIsNewsAndWhatHoldsHereIsNot) {
+TEST_F(LivenessFates, DeathForAllRanksIsPublishedAndDeathOnlyHereIsNot) {
   fates.die(1, "silent");
   EXPECT_EQ(news.end(), 1U);
   EXPECT_EQ(news.at(0).frame.value, 51U);
@@ -197,7 +197,7 @@ TEST_F(LivenessFates, LeftWinsOverDeadInEitherOrder) {
   }
 }
 
-TEST_F(LivenessFates, OnlyEndsOfThisIncarnationAreValid) {
+TEST_F(LivenessFates, FateIsValidOnlyIfItIsAnEndOfTheKnownIncarnation) {
   Frame told = fates.frame(1, Fate::kDead, "told");
   EXPECT_TRUE(fates.is_valid(told));
   told.code = static_cast<uint8_t>(Fate::kAlive);
@@ -235,7 +235,7 @@ TEST_F(LivenessQuestions, EachQuestionIsPassedOnOnce) {
   EXPECT_EQ(wires.sent[0].second.number, 2U);
 }
 
-TEST_F(LivenessQuestions, WhoHeardOfTheRankVouchesToAll) {
+TEST_F(LivenessQuestions, RankThatRecentlyHeardFromTheSubjectVouchesToAllPeers) {
   questions.question(asked(3, 1), 10, now);
   EXPECT_THAT(wires.take(FrameType::kVouch), ElementsAre(10U, 20U, 30U));
   now += kTiming.suspicion_ns();
@@ -248,7 +248,7 @@ TEST_F(LivenessQuestions, WhoHeardOfTheRankVouchesToAll) {
   EXPECT_THAT(wires.take(FrameType::kVouch), ElementsAre(10U, 20U, 30U)) << "about itself";
 }
 
-TEST_F(LivenessQuestions, AVouchIsPassedOnOnceAndAnswersAllBefore) {
+TEST_F(LivenessQuestions, VouchIsForwardedOnceAndAnswersAllEarlierQuestions) {
   questions.question(asked(9, 1), 10, now);
   questions.question(asked(9, 2), 10, now);
   EXPECT_THAT(questions.unanswered(0, now), ElementsAre(9));
@@ -260,7 +260,7 @@ TEST_F(LivenessQuestions, AVouchIsPassedOnOnceAndAnswersAllBefore) {
   EXPECT_THAT(wires.take(FrameType::kVouch), IsEmpty());
 }
 
-TEST_F(LivenessQuestions, SilenceIsToldAfterPatienceWhileOthersAsk) {
+TEST_F(LivenessQuestions, RankIsListedAsUnansweredOnceOthersHaveAskedLongEnough) {
   questions.question(asked(9, 1), 10, now);
   EXPECT_THAT(questions.unanswered(kT, now + kT), IsEmpty()) << "nobody asks any more";
   questions.start_anew();
@@ -311,7 +311,7 @@ TEST_F(LivenessPostOffice, RanksWithoutAConnectionTakeTurns) {
   EXPECT_GT(wires.connects.back(), 16);
 }
 
-TEST_F(LivenessPostOffice, ALetterIsHandedOverOnceAndAcknowledgedEachTime) {
+TEST_F(LivenessPostOffice, RepeatedLetterIsDeliveredOnceAndAcknowledgedEachTime) {
   Peer& one = up(11, 1);
   office.take(letter(LetterType::kKnock, 1), 11, one, now);
   office.take(letter(LetterType::kKnock, 1), 11, one, now);
@@ -319,7 +319,7 @@ TEST_F(LivenessPostOffice, ALetterIsHandedOverOnceAndAcknowledgedEachTime) {
   EXPECT_THAT(wires.take(FrameType::kLetterTaken), ElementsAre(11U, 11U));
 }
 
-TEST_F(LivenessPostOffice, AnAnswerNeedsAQuestion) {
+TEST_F(LivenessPostOffice, AnswerIsDeliveredOnlyIfAQuestionIsPending) {
   Peer& one = up(11, 1);
   office.take(letter(LetterType::kAnswer, 1), 11, one, now);
   EXPECT_THAT(wires.letters_from, IsEmpty());
@@ -329,7 +329,7 @@ TEST_F(LivenessPostOffice, AnAnswerNeedsAQuestion) {
   EXPECT_THAT(wires.letters_from, ElementsAre(1));
 }
 
-TEST_F(LivenessPostOffice, AClosedOneAcknowledgesOnly) {
+TEST_F(LivenessPostOffice, ClosedPostOfficeOnlyAcknowledgesLetters) {
   for (int rank = 1; rank <= 20; ++rank) post(rank);
   Peer& one = up(11, 1);
   office.close();
@@ -365,7 +365,7 @@ struct LivenessNeighbourhood : PartsOfAJudge {
   std::unique_ptr<Neighbourhood> neighbourhood;
 };
 
-TEST_F(LivenessNeighbourhood, TheHigherRankOfTwoConnectsLater) {
+TEST_F(LivenessNeighbourhood, HigherRankOfAPairConnectsOnlyAfterADelay) {
   neighbourhood->start(now);
   EXPECT_EQ(neighbourhood->missing(), ring->neighbours(4, [](int) { return false; }));
   ASSERT_FALSE(wires.connects.empty());
@@ -376,7 +376,7 @@ TEST_F(LivenessNeighbourhood, TheHigherRankOfTwoConnectsLater) {
       std::any_of(wires.connects.begin(), wires.connects.end(), [](int rank) { return rank < 4; }));
 }
 
-TEST_F(LivenessNeighbourhood, ALostNeighbourIsReplacedAfterAWhile) {
+TEST_F(LivenessNeighbourhood, LostNeighbourIsReplacedAfterTheRepairTime) {
   const std::vector<int> all = connect_all();
   EXPECT_THAT(neighbourhood->missing(), IsEmpty());
   fates.die(all[0], "gone");
@@ -389,7 +389,7 @@ TEST_F(LivenessNeighbourhood, ALostNeighbourIsReplacedAfterAWhile) {
   EXPECT_EQ(std::count(all.begin(), all.end(), neighbourhood->missing()[0]), 0);
 }
 
-TEST_F(LivenessNeighbourhood, FurtherRanksAreSoughtWhileTooFewAnswer) {
+TEST_F(LivenessNeighbourhood, FurtherRanksAreContactedIfTheNeighboursAreSilent) {
   const std::vector<int> all = connect_all();
   neighbourhood->seek_others(now);
   EXPECT_THAT(wires.connects, IsEmpty()) << "it is not ready";
@@ -404,7 +404,7 @@ TEST_F(LivenessNeighbourhood, FurtherRanksAreSoughtWhileTooFewAnswer) {
   EXPECT_EQ(wires.connects.size(), 2U) << "it waits between two attempts";
 }
 
-TEST_F(LivenessNeighbourhood, MostAreSilentIfMoreThanHalfAre) {
+TEST_F(LivenessNeighbourhood, NeighbourhoodIsMostlySilentIfMoreThanHalfAreSuspected) {
   const std::vector<int> all = connect_all();
   ASSERT_EQ(all.size(), 4U);
   for (size_t i = 0; i < 2; ++i) peers.suspect(*peers.find(all[i]), now);
@@ -414,7 +414,7 @@ TEST_F(LivenessNeighbourhood, MostAreSilentIfMoreThanHalfAre) {
   EXPECT_TRUE(neighbourhood->mostly_silent());
 }
 
-TEST_F(LivenessNeighbourhood, OnlyWhatNobodyNeedsIsReleased) {
+TEST_F(LivenessNeighbourhood, OnlyIdleConnectionsThatNeitherEndNeedsAreReleased) {
   const std::vector<int> all = connect_all();
   int extra = 0;
   while (extra == 4 || std::count(all.begin(), all.end(), extra) != 0) ++extra;

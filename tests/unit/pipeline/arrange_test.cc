@@ -62,7 +62,7 @@ Schedule arranged(const ArrangeProblem& problem, uint64_t effort) {
 
 // CrossPipe (ATC 2025), case 1: seconds that no schedule can beat if an activation lives from the
 // start of F to the end of W.
-TEST(Arrange, CrossPipesBoundsAreMet) {
+TEST(Arrange, ArrangedSchedulesAreCloseToCrossPipesBounds) {
   constexpr double kForward = 0.038;
   constexpr double kStep = 0.1050;
   constexpr double kWeight = 0.0206;
@@ -136,7 +136,7 @@ TEST(Arrange, RanksWithSeveralStagesAreArranged) {
   }
 }
 
-TEST(Arrange, MemoryOfAnyWeightsIsHeld) {
+TEST(Arrange, LimitsAreRespectedForAnyMemoryOfTheSteps) {
   ArrangeProblem problem = flat_problem(4, 8, 1000);
   problem.memory.assign(4,
                         {.forward = 200, .recompute = 0, .input_grad = -120, .weight_grad = -80});
@@ -169,7 +169,7 @@ TEST(Arrange, WholeBackwardStepsStayWhole) {
   EXPECT_THAT(csv, testing::Not(HasSubstr("W")));
 }
 
-TEST(Arrange, ItemsInFlightAreHeld) {
+TEST(Arrange, MoreItemsInFlightAllowAFasterSchedule) {
   ArrangeProblem problem = flat_problem(4, 10, 10);
   make_slow(problem, 1, {.busy_ns = 250, .latency_ns = 300});
   problem.in_flight = {1, 1, 1};
@@ -179,7 +179,7 @@ TEST(Arrange, ItemsInFlightAreHeld) {
   EXPECT_LT(three, one);
 }
 
-TEST(Arrange, MoreEffortIsNeverWorseAndRunsAreAlike) {
+TEST(Arrange, MoreEffortIsNeverWorseAndResultsAreRepeatable) {
   ArrangeProblem problem = flat_problem(6, 10, 4);
   make_slow(problem, 2, {.busy_ns = 60, .latency_ns = 210});
   const uint64_t none = time_of(problem, arranged(problem, 0));

@@ -257,7 +257,7 @@ class EveryOrder {
   std::set<std::vector<size_t>> seen_;
 };
 
-TEST(Check, WhetherAScheduleEndsIsDecidedAsByTryingAllOrders) {
+TEST(Check, VerdictMatchesTryingAllOrders) {
   std::mt19937 random(11);
   int sound = 0;
   constexpr int kRounds = 3000;

@@ -26,7 +26,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-TEST(Warmups, CountsAreThoseOfThePapers) {
+TEST(Warmups, CountsMatchThePapers) {
   EXPECT_THAT(plain_warmups(1), ElementsAre(1));
   EXPECT_THAT(plain_warmups(4), ElementsAre(4, 3, 2, 1));
   EXPECT_THAT(eager_warmups(3), ElementsAre(5, 3, 1));
@@ -66,7 +66,7 @@ std::string csv_of(const Result<Schedule>& schedule) {
   return schedule.ok() ? write_csv(schedule.value()) : std::string(schedule.status().text());
 }
 
-TEST(Generate, SmallSchedulesHaveTheirPrintedOrders) {
+TEST(Generate, SmallSchedulesHaveTheExpectedOrders) {
   EXPECT_EQ(csv_of(gpipe(2, 2)), "0F0,0F1,0B0,0B1\n1F0,1F1,1B0,1B1\n");
   EXPECT_EQ(csv_of(one_f_one_b(plain_warmups(2), 3)),
             "0F0,0F1,0B0,0F2,0B1,0B2\n1F0,1B0,1F1,1B1,1F2,1B2\n");
@@ -112,7 +112,7 @@ std::vector<Known> all_generators() {
   };
 }
 
-TEST(Generate, EverySizeIsSound) {
+TEST(Generate, EveryGeneratorGivesSoundSchedulesOfEverySize) {
   for (const Known& known : all_generators()) {
     int made = 0;
     for (uint32_t ranks = 1; ranks <= 9; ++ranks) {
@@ -132,7 +132,7 @@ TEST(Generate, EverySizeIsSound) {
   }
 }
 
-TEST(Generate, PeaksAreTheKnownOnes) {
+TEST(Generate, PeaksMatchTheKnownFormulas) {
   for (const Known& known : all_generators()) {
     if (known.peak == nullptr) continue;
     for (uint32_t ranks = 1; ranks <= 8; ++ranks) {
@@ -148,7 +148,7 @@ TEST(Generate, PeaksAreTheKnownOnes) {
 }
 
 // Where every rank has one stage, one item in flight is enough.
-TEST(Generate, OneStageARankNeedsOneItemInFlight) {
+TEST(Generate, OneStagePerRankNeedsOneItemInFlight) {
   for (const Known& known : all_generators()) {
     if (known.name == "looped" || known.name.find("interleaved") != std::string::npos) continue;
     const Result<std::vector<uint32_t>> in_flight = needed_in_flight(known.make(6, 24).value());

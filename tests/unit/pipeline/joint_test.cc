@@ -182,7 +182,7 @@ TEST(LinkWays, UnknownResourcesTakeNoTime) {
 }
 
 // Whatever the degrees and strategies, a transfer alone takes what its reshard plan forecasts.
-TEST(Joint, TransferTakesWhatItsReshardPlanForecasts) {
+TEST(Joint, TransferTakesAsLongAsItsReshardPlanForecasts) {
   const StageDegrees one;
   const StageDegrees tensor{.tensor = 2};
   const StageDegrees data{.data = 2};
@@ -243,7 +243,7 @@ TEST(Joint, SlowSenderDoesNotOccupyTheNicOfItsReceiver) {
   EXPECT_LE(both.forecast.actions[3].back().end_ns, local_ns + local_ns / 5);
 }
 
-TEST(Joint, RanksUseTheNicThatIsTold) {
+TEST(Joint, RanksUseTheNicNamedInTheQuestion) {
   const PipelinePlan plan =
       on_hosts(test::plan_of({{{0}}, {{1}}}, "1f1b", 4, 4, 1024, 2), {"c", "d"});
   const uint64_t bytes = 4 * 1024 * 2 * 8;
@@ -297,7 +297,7 @@ TEST(Joint, EachItemIsSummedOverAllRanksThatHoldIt) {
 }
 
 // A stage with two ranks of tensor parallelism beside one without: each of the two holds half.
-TEST(Joint, TensorDegreesCutGradientsAsFinelyAsTheFinest) {
+TEST(Joint, GradientsAreSummedInThePartsOfTheFinestTensorDegree) {
   PipelinePlan plan = joined(test::plan_of({{{0, 1}, {.tensor = 2}}}, "1f1b", 2),
                              test::plan_of({{{0}}}, "1f1b", 2));
   plan = on_hosts(plan, {"a", "b", "c"});
@@ -371,7 +371,7 @@ TEST(Joint, RingKeepsTheRanksOfAHostTogether) {
   EXPECT_EQ(busy(look(document)), used);
 }
 
-TEST(Joint, HopsOfAPlanHaveStreamsOfTheirOwn) {
+TEST(Joint, EachHopOfAPlanHasItsOwnStreamLimit) {
   json limited = model();
   for (json& path : limited["paths"]) path["single_bytes_per_s"] = 10'000'000;
   const PipelinePlan plan = [&] {
@@ -392,7 +392,7 @@ TEST(Joint, HopsOfAPlanHaveStreamsOfTheirOwn) {
 
 // Nothing comes back: backward steps wait for none of the next stage, and a credit takes as long as
 // the data did.
-TEST(Joint, BoundaryWithoutGradientsIsOneWay) {
+TEST(Joint, BoundaryWithoutGradientsSendsNothingBack) {
   PipelinePlan plan = on_hosts(test::plan_of({{{0}}, {{1}}}, "gpipe", 4), {"a", "c"});
   plan.pipelines[0].boundaries[0].in_flight = 1;
   const Outlook both = look(question(plan, 100));
@@ -406,7 +406,7 @@ TEST(Joint, BoundaryWithoutGradientsIsOneWay) {
   EXPECT_EQ(busy(one).count("trunk y to x"), 0u);
 }
 
-TEST(Joint, ReductionsOfAScheduleStayWhereTheyAre) {
+TEST(Joint, ReductionsGivenInAScheduleAreNotAddedAgain) {
   PipelinePlan plan = on_hosts(test::plan_of({{{0}}, {{1}}}, "", 1), {"a", "b"});
   const auto actions = [](uint16_t stage) {
     return std::vector<Action>{{.stage = stage, .kind = ActionKind::kForward},
@@ -451,7 +451,7 @@ TEST(Joint, WeightsAreGatheredWhereTheScheduleSaysSo) {
       std::any_of(path.begin(), path.end(), [](const auto& each) { return each.is_gather; }));
 }
 
-TEST(Joint, WithoutLinksEachPipelineTakesItsOwnTime) {
+TEST(Joint, ForecastWithoutLinksIsThatOfEachPipelineAlone) {
   const PipelinePlan plan = joined(test::plan_of({{{0}}, {{1}}}, "1f1b", 4),
                                    test::plan_of({{{0}}, {{1}}, {{2}}}, "zb-h1", 6));
   PipelinePlan fitting = plan;
@@ -473,7 +473,7 @@ TEST(Joint, WithoutLinksEachPipelineTakesItsOwnTime) {
   }
 }
 
-TEST(Joint, OutlookTellsWhatBelongsToWhichPipeline) {
+TEST(Joint, OutlookNamesThePipelineOfEachStageAndRank) {
   PipelinePlan plan = joined(test::plan_of({{{0, 1}, {.data = 2}}, {{2}}}, "1f1b", 4),
                              test::plan_of({{{0}}, {{1}}, {{2}}}, "1f1b", 6));
   set_items(plan, 0, {2, 1});
@@ -548,7 +548,7 @@ TEST(Joint, RandomPlansKeepWithinTheirLinks) {
   }
 }
 
-TEST(Joint, WrongQuestionsAreRefusedWithTheirEntry) {
+TEST(Joint, WrongQuestionsAreRefusedNamingTheEntry) {
   const PipelinePlan plan = on_hosts(test::plan_of({{{0}}, {{1}}}, "1f1b", 2), {"a", "c"});
   const json good = question(plan);
   EXPECT_EQ(refusal(good), "none");

@@ -66,7 +66,7 @@ TEST(Lower, WaitsStandWhereDataOrBuffersAreNeeded) {
   EXPECT_NE(at_once.find("0SEND_F0,0WAIT_SEND_F0,0F1,0SEND_F1,0WAIT_SEND_F1,"), std::string::npos);
 }
 
-TEST(Lower, LoweredSchedulesAreSoundAndComeBack) {
+TEST(Lower, LoweredSchedulesAreSoundAndConvertBack) {
   for (const Schedule& compute :
        {two_ranks(), zero_bubble_v(4, 9).value(), dual_pipe_v(3, 8).value(),
         interleaved(3, 2, 9).value(), zero_bubble_h2(5, 12).value(), gpipe(3, 4).value()}) {

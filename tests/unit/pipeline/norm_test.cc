@@ -22,7 +22,7 @@ GradientNorm norm_of(double type, int32_t datatype, const std::vector<Element>& 
   return norm;
 }
 
-TEST(GradientNorm, EveryTypeIsRead) {
+TEST(GradientNorm, NormIsComputedForEveryType) {
   EXPECT_EQ(norm_of<int8_t>(2, HETCOMM_INT8, {-3, 4}).norm(), 5);
   EXPECT_EQ(norm_of<uint8_t>(2, HETCOMM_UINT8, {200}).norm(), 200);
   EXPECT_EQ(norm_of<int16_t>(2, HETCOMM_INT16, {-300, 400}).norm(), 500);
@@ -63,7 +63,7 @@ TEST(GradientNorm, ShortFloatsAreRead) {
   EXPECT_TRUE(std::isnan(byte(HETCOMM_FLOAT8_E5M2, 0x7D)));
 }
 
-TEST(GradientNorm, OtherNormsArePowersAndTheGreatest) {
+TEST(GradientNorm, PowerNormsAndTheMaximumNormAreComputed) {
   EXPECT_DOUBLE_EQ(norm_of<double>(3, HETCOMM_FLOAT64, {3, -4, 5}).norm(), 6);
   EXPECT_DOUBLE_EQ(norm_of<double>(1, HETCOMM_FLOAT64, {3, -4, 5}).norm(), 12);
   EXPECT_DOUBLE_EQ(norm_of<double>(HUGE_VAL, HETCOMM_FLOAT64, {3, -7, 5}).norm(), 7);
@@ -88,7 +88,7 @@ TEST(GradientNorm, ElementsThatAreNotFiniteAreFoundEverywhere) {
   EXPECT_FALSE(norm_of<double>(2, HETCOMM_FLOAT64, {1e200}).has_nonfinite());
 }
 
-TEST(GradientNorm, PartsAddUp) {
+TEST(GradientNorm, PartialNormsCombineToTheWholeNorm) {
   for (const double type : {2.0, 3.0, HUGE_VAL}) {
     const GradientNorm whole = norm_of<double>(type, HETCOMM_FLOAT64, {1, -2, 3, 4, -5});
     GradientNorm parts(type);

@@ -162,7 +162,7 @@ Schedule schedule_named(const std::string& name, uint32_t ranks) {
 }
 
 // With tags and credits all of these come to their end: see program_test.cc.
-TEST(OrderedChannels, ReceivesAStepAheadBringEveryTrainingScheduleToAStop) {
+TEST(OrderedChannels, ReceivesPostedAStepAheadDeadlockEveryTrainingSchedule) {
   for (const std::string& name : schedule_names()) {
     if (name == "forward-only") continue;
     for (const uint32_t ranks : {2u, 3u, 4u}) {
@@ -252,7 +252,7 @@ bool lengths_go_round(int ranks, bool odd_ranks_differ) {
 
 // The executor tells all lengths of a step in one agreement before the first transfer, and posts
 // receives by length and tag: lengths_test.cc has runs with four stages.
-TEST(OrderedChannels, LengthsAheadOfTheDataStopARing) {
+TEST(OrderedChannels, LengthExchangeInTheSameOrderDeadlocksARing) {
   for (const int ranks : {4, 6, 8}) {
     EXPECT_FALSE(lengths_go_round(ranks, false)) << ranks;
     EXPECT_TRUE(lengths_go_round(ranks, true)) << ranks;

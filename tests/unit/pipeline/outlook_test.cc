@@ -86,7 +86,7 @@ TEST(Question, EveryNameMakesASoundSchedule) {
               "none");
 }
 
-TEST(Question, SchedulesAreLoweredAsIsAskedFor) {
+TEST(Question, SchedulesAreLoweredToTheRequestedLevel) {
   const std::string schedule = R"({"name": "1f1b", "ranks": 2, "micro_batches": 2})";
   EXPECT_EQ(
       write_csv(
@@ -174,7 +174,7 @@ TEST(Question, SchedulesAreArrangedUnderTheLimit) {
 }
 
 // The forecast is that of enough items in flight, and tells how many these are.
-TEST(Outlook, ItemsInFlightAreFoundThatCostNoTime) {
+TEST(Outlook, FoundNumberOfItemsInFlightCostsNoTime) {
   const std::string schedule = R"({"name": "h-1f1b", "ranks": 2, "micro_batches": 40})";
   const std::string times = R"("times": {"stages": [{"forward_ns": 10, "backward_ns": 20}],
                                          "forward": [{"latency_ns": 45}]})";
@@ -226,7 +226,7 @@ TEST(Question, HostileDocumentsTakeLittleTimeAndMemory) {
   EXPECT_EQ(arranged.schedule.ranks(), 1024u);
 }
 
-TEST(Question, PartsOfAStepFollowFromTheWhole) {
+TEST(Question, MissingPartsOfABackwardStepAreDerived) {
   const auto stage = [](const std::string& times) {
     return outlook_of(question(R"({"name": "zb-h1", "ranks": 1, "micro_batches": 1})",
                                R"("times": {"stages": [)" + times + "]}"))
@@ -264,7 +264,7 @@ TEST(Outlook, CriticalPathsHaveNoGaps) {
 }
 
 // H-1F1B hides the boundary but for the first and the last transfer.
-TEST(Outlook, TextsSayWhatTheBoundaryCosts) {
+TEST(Outlook, TextStatesWhatEachBoundaryCosts) {
   const std::string hidden = to_text(
       outlook_of(question(R"({"name": "h-1f1b", "ranks": 4, "micro_batches": 16})", kTimes)));
   EXPECT_THAT(hidden, HasSubstr("8.1 % between stages 1 and 2"));
@@ -287,7 +287,7 @@ TEST(Outlook, MemoryHasTheUnitOfTheQuestion) {
   EXPECT_THAT(outlook.peaks, ElementsAre(2000, 1600));
 }
 
-TEST(Outlook, MemoryIsToldOverTime) {
+TEST(Outlook, MemoryIsReportedOverTime) {
   const Outlook outlook =
       outlook_of(question(R"({"name": "1f1b", "ranks": 2, "micro_batches": 2})",
                           R"("times": {"stages": [{"forward_ns": 10, "backward_ns": 20}]},
@@ -305,7 +305,7 @@ TEST(Outlook, MemoryIsToldOverTime) {
                                    testing::Pair(0.06, 4), testing::Pair(0.09, 0)));
 }
 
-TEST(Outlook, ForwardStepsAloneKeepNothing) {
+TEST(Outlook, ForwardOnlyScheduleHoldsOneActivation) {
   const Outlook outlook = outlook_of(
       question(R"({"name": "forward-only", "ranks": 2, "micro_batches": 64})", R"("limits": [1])"));
   EXPECT_THAT(outlook.peaks, ElementsAre(1, 1));
@@ -327,7 +327,7 @@ TEST(Outlook, NoStepWaitsForRoomUnlessItemsInFlightAreGiven) {
 
 // --- routes --------------------------------------------------------------------------------------
 
-TEST(Routes, ThatShareNothingChangeNothing) {
+TEST(Routes, RouteWithItsOwnResourceGivesThePlainForecast) {
   for (const std::string& name : schedule_names()) {
     const std::string schedule =
         fmt::format(R"({{"name": "{}", "ranks": 4, "micro_batches": 8}})", name);
@@ -347,7 +347,7 @@ TEST(Routes, ThatShareNothingChangeNothing) {
 
 // Each half of a pair waits for what it lacks itself: the first one has an input and the room of
 // four items, and the second one the room of one.
-TEST(Routes, HalvesOfAPairAreBlamedApart) {
+TEST(Routes, EachHalfOfAPairIsBoundByWhatItLacksItself) {
   const std::string schedule = R"({"csv": "0F0,0F1,0F2,0F3,0B0,0B1,0B2,0B3\n1F0,1F1,1B0,)"
                                R"((1F2;1B1)OVERLAP_F_B,(1F3;1B2)OVERLAP_F_B,1B3\n)"
                                R"(2F0,2B0,2F1,2B1,2F2,2B2,2F3,2B3\n"})";
@@ -364,7 +364,7 @@ TEST(Routes, HalvesOfAPairAreBlamedApart) {
             json::parse(to_json(plain))["forecast"]["critical_path"]);
 }
 
-TEST(Routes, StagesOfAWayAddUp) {
+TEST(Routes, TimesOfTheHopsOfARouteAreSummed) {
   const std::string schedule = R"({"name": "forward-only", "ranks": 2, "micro_batches": 1})";
   const std::string hops = R"("hops": [{"busy_ns": 1, "resources": ["out"]},
       {"busy_ns": 2, "latency_ns": 20, "resources": ["wire", "nic"]}, {"busy_ns": 3}])";
@@ -403,7 +403,7 @@ TEST(Routes, SharedLinksServeOneTransferAtATime) {
   EXPECT_GE(half.forecast.total_ns, full.forecast.total_ns);
 }
 
-TEST(Routes, StepsWaitForGathersAndTheEndForReductions) {
+TEST(Routes, StepsWaitForGathersAndTheForecastEndsAfterReductions) {
   const std::string schedule = R"({"csv": "0UNSHARD,0F0,0B0,0RESHARD\n1F0,1B0\n"})";
   const std::string times = R"("times": {"stages": [{"forward_ns": 10, "backward_ns": 20}]})";
   const uint64_t plain = outlook_of(question(schedule, times)).forecast.total_ns;
@@ -465,7 +465,7 @@ TEST(Routes, ReductionsShareLinksOfTwoDirections) {
 }
 
 // Two boundaries that share a link of 4 ns each occupy it for 8 ns for a micro-batch.
-TEST(Routes, WarmUpsHideWaysOverRoutes) {
+TEST(Routes, WarmUpCountsFollowTheTimesOfRoutes) {
   const std::string schedule = R"({"name": "h-1f1b", "ranks": 4, "micro_batches": 16})";
   const std::string times = R"("times": {"stages": [{"forward_ns": 10, "backward_ns": 20}])";
   const std::string plain = times + R"(, "forward": [{"busy_ns": 8, "latency_ns": 20}, {},
@@ -480,7 +480,7 @@ TEST(Routes, WarmUpsHideWaysOverRoutes) {
             outlook_of(question(schedule, times + "}")).schedule);
 }
 
-TEST(Routes, WrongOnesAreNamed) {
+TEST(Routes, WrongRoutesAreNamed) {
   const std::string schedule = R"({"name": "1f1b", "ranks": 2, "micro_batches": 2})";
   const auto told = [&](const std::string& route) {
     return refusal(question(
@@ -521,7 +521,7 @@ TEST(Routes, WrongOnesAreNamed) {
               HasSubstr("longer than 2^62 ns"));
 }
 
-TEST(Outlook, AnswersAreTheSameBytesAndSoundDocuments) {
+TEST(Outlook, SameQuestionGivesIdenticalAndValidDocuments) {
   const std::string text = question(
       R"({"name": "zb-v", "ranks": 3, "micro_batches": 7})",
       R"("times": {"stages": [{"forward_ns": 1500, "input_grad_ns": 1000, "weight_grad_ns": 700}]})");
@@ -540,7 +540,7 @@ TEST(Outlook, AnswersAreTheSameBytesAndSoundDocuments) {
   EXPECT_THAT(to_svg(one).value(), HasSubstr("3F6 on rank 2"));
 }
 
-TEST(Outlook, PicturesHaveALimit) {
+TEST(Outlook, PictureOfTooManyRanksIsUnsupported) {
   const Outlook large =
       outlook_of(question(R"({"name": "1f1b", "ranks": 129, "micro_batches": 1})"));
   EXPECT_EQ(to_svg(large).status().code(), Code::kUnsupported);

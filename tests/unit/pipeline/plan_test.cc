@@ -77,7 +77,7 @@ constexpr const char* kShort = R"({"version": 1, "format": "hetcomm pipeline pla
     "boundaries": [{"from": 0, "to": 1, "tensors": [{"name": "x", "type": "uint64",
       "shape": [4, 8, 2], "cut": {"tensor": 1, "context": 1, "data": 0}}]}]}]})";
 
-TEST(Plan, GoodDocumentsAreSoundAndComeBackByteForByte) {
+TEST(Plan, GoodDocumentsPassTheCheckAndAreWrittenBackByteForByte) {
   const std::vector<std::string> names = documents("good");
   EXPECT_GE(names.size(), 10u);
   for (const std::string& name : names) {
@@ -125,7 +125,7 @@ TEST(Plan, LongDocumentsAreRefused) {
   EXPECT_EQ(parse_plan(text).status().text(), "the plan is longer than 256 MiB");
 }
 
-TEST(Plan, HashIsThatOfTheContentWithoutTheProvenance) {
+TEST(Plan, HashIgnoresTheProvenance) {
   PipelinePlan plan = read(kShort);
   const PlanHash hash = hash_of(plan);
   EXPECT_EQ(hash_of(test::plan_of(test::on_ranks({0, 1}), "1f1b", 2)), hash);
@@ -306,7 +306,7 @@ TEST(Plan, BoundariesThatCantBeHiddenAreExposed) {
   EXPECT_THAT(view_of(plan).exposed, ElementsAre(1));
 }
 
-TEST(Plan, ActionsLoseTransfersAndBubbles) {
+TEST(Plan, TransfersAndBubblesAreRemovedFromGivenActions) {
   EXPECT_EQ(write_csv(view_of(read(file("good/explicit_actions.json"))).schedule),
             "0UNSHARD,0F0,0F1,0I0,0W0,(0F2;0B1)OVERLAP_F_B,0B2,0REDUCE_GRAD,0RESHARD\n"
             "1F0,1B0,1F1,1I1,1F2,1W1,1B2,1REDUCE_GRAD\n");
@@ -342,7 +342,7 @@ TEST(Plan, ItemsInFlightAreThoseGivenOrOneMoreThanNeeded) {
               HasSubstr("boundaries[2].in_flight: 8 are needed"));
 }
 
-TEST(Plan, LimitsOfActivationsAreThoseOfStages) {
+TEST(Plan, LiveLimitOfEachStageIsEnforced) {
   PipelinePlan plan = test::plan_of(test::on_ranks({0, 1, 2}), "1f1b", 8);
   for (size_t i = 0; i < 3; ++i) plan.pipelines[0].stages[i].live_limit = 3 - i;
   view_of(plan);
@@ -385,7 +385,7 @@ TEST(Plan, TensorsAreCutByTheDegreesOfTheirStage) {
   EXPECT_EQ(mesh_of(tensor, stage).status().code(), Code::kInvalidArgument);
 }
 
-TEST(Plan, LocalShapesAreThoseOfTheLayout) {
+TEST(Plan, LocalShapesMatchTheLayout) {
   for (const std::string& text : good_documents()) {
     for (const PlanPipeline& pipeline : read(text).pipelines) {
       for (const PlanBoundary& boundary : pipeline.boundaries) {
@@ -508,7 +508,7 @@ TEST(Plan, PlansOfTooMuchWorkAreRefused) {
 }
 
 // The items in flight of other boundaries follow from what is given for one.
-TEST(Plan, ItemsInFlightThatAreGivenStay) {
+TEST(Plan, GivenNumberOfItemsInFlightIsKept) {
   PipelinePlan plan = test::plan_of(test::on_ranks({0, 1, 0, 1}), "looped-bfs", 8);
   plan.pipelines.front().boundaries.front().in_flight = 1;
   Result<std::vector<PipelineView>> views = check_plan(plan);

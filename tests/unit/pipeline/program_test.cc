@@ -254,7 +254,7 @@ Program program_of_rank(const PipelinePlan& plan, uint32_t rank) {
   return program_of(plan, views.value(), rank, RunKind::kTrain);
 }
 
-TEST(Program, EveryScheduleComesToItsEndWhateverGoesOnFirst) {
+TEST(Program, EveryScheduleCompletesInAnyOrderOfProgress) {
   for (const std::string& name : schedule_names()) {
     for (const uint32_t ranks : {2u, 3u, 4u}) {
       for (const uint32_t depth : {0u, 1u, 3u}) {
@@ -275,7 +275,7 @@ TEST(Program, EveryScheduleComesToItsEndWhateverGoesOnFirst) {
   }
 }
 
-TEST(Program, SkippedStagesComeToTheirEnd) {
+TEST(Program, SchedulesWithSkipBoundariesComplete) {
   for (const std::string& name : schedule_names()) {
     PipelinePlan plan = named_plan(name, 4, 16);
     const auto stages = static_cast<uint32_t>(plan.pipelines.front().stages.size());
@@ -296,7 +296,7 @@ TEST(Program, SkippedStagesComeToTheirEnd) {
 }
 
 // They may run at the same time, or in any order.
-TEST(Program, StepsOfAPairHaveSlotsOfTheirOwn) {
+TEST(Program, StepsOfAPairHaveSeparateSlots) {
   for (const char* pair : {"(0B0;0F1)OVERLAP_F_B", "(0F1;0B0)OVERLAP_F_B"}) {
     PipelinePlan plan = plan_of(on_ranks({0}), "", 2);
     plan.pipelines.front().schedule.actions =
@@ -307,7 +307,7 @@ TEST(Program, StepsOfAPairHaveSlotsOfTheirOwn) {
   }
 }
 
-TEST(Program, StepsOfAPairHaveBuffersOfTheirOwn) {
+TEST(Program, StepsOfAPairHaveSeparateBuffers) {
   PipelinePlan plan = plan_of(on_ranks({0, 1}), "", 3);
   plan.pipelines.front().schedule.actions =
       read_csv("0F0,0F1,0F2,0B0,0B1,0B2\n1F0,(1B0;1F1)OVERLAP_F_B,(1B1;1F2)OVERLAP_F_B,1B2\n")
@@ -318,7 +318,7 @@ TEST(Program, StepsOfAPairHaveBuffersOfTheirOwn) {
   for (unsigned seed = 0; seed < 10; ++seed) EXPECT_TRUE(Players(plan, seed).play());
 }
 
-TEST(Program, SlotBelongsToOneActivation) {
+TEST(Program, SlotHoldsOneActivationAtATime) {
   for (const std::string& name : schedule_names()) {
     const PipelinePlan plan = named_plan(name, 4, 12);
     const auto views = check_plan(plan).value();
@@ -342,7 +342,7 @@ TEST(Program, SlotBelongsToOneActivation) {
   }
 }
 
-TEST(Program, PlainScheduleOfTwoStages) {
+TEST(Program, PlainScheduleOfTwoStagesHasTheExpectedChannelsAndSlots) {
   PipelinePlan plan = named_plan("1f1b", 2, 4);
   plan.pipelines.front().boundaries.front().in_flight = 3;
   const Program first = program_of_rank(plan, 0);
@@ -365,7 +365,7 @@ TEST(Program, PlainScheduleOfTwoStages) {
 }
 
 // The same stages with W apart: inputs are read until W.
-TEST(Program, InputsAreKeptForTheGradientOfTheWeights) {
+TEST(Program, InputsAreKeptUntilTheWeightGradient) {
   PipelinePlan plan = plan_of(on_ranks({0, 1}), "", 2);
   const Schedule given = read_csv("0F0,0F1,0I0,0I1,0W0,0W1\n1F0,1I0,1F1,1I1,1W0,1W1\n").value();
   plan.pipelines.front().schedule.actions = given.actions;
@@ -436,7 +436,7 @@ TEST(Program, EvaluationHasTheForwardStepsAndTheSameChannels) {
   }
 }
 
-TEST(Program, TensorsWithoutGradientHaveNoWayBack) {
+TEST(Program, TensorWithoutGradientHasNoBackwardChannel) {
   PipelinePlan plan = named_plan("1f1b", 2, 3);
   plan.pipelines.front().boundaries.front().tensors.front().has_gradient = false;
   const Program last = program_of_rank(plan, 1);
@@ -444,7 +444,7 @@ TEST(Program, TensorsWithoutGradientHaveNoWayBack) {
   EXPECT_TRUE(last.chunks.front().input_grads.empty());
 }
 
-TEST(Program, PipelinesOfDifferentDepthHaveRanksOfTheirOwn) {
+TEST(Program, ProgramOfARankBelongsToItsOwnPipeline) {
   PipelinePlan plan = plan_of(on_ranks({0, 1, 2}), "1f1b", 6);
   const PipelinePlan other = plan_of(on_ranks({3, 4}), "gpipe", 4);
   plan.pipelines.push_back(other.pipelines.front());

@@ -178,7 +178,7 @@ Schedule schedule_of(const Candidate& candidate, const Schedule& ran) {
 
 class Runs : public ::testing::TestWithParam<const char*> {};
 
-TEST_P(Runs, TimesAndMomentsComeBackFromTraces) {
+TEST_P(Runs, TimesAndSpansAreRecoveredFromTraces) {
   const PipelineTimes times = slow_middle();
   const Outlook ran = outlook_of(named(GetParam(), 4, 12), times);
   for (const uint64_t apart_ns : {uint64_t{0}, uint64_t{123'456}}) {
@@ -209,7 +209,7 @@ TEST_P(Runs, TimesAndMomentsComeBackFromTraces) {
 }
 
 // By its own steps' lengths a run takes as long as it took; by their medians it does not.
-TEST_P(Runs, UnevenStepsAreReplayed) {
+TEST_P(Runs, RunWithUnevenStepsIsReplayedExactly) {
   PipelineTimes times = slow_middle();
   for (BoundaryTime& each : times.forward) each.busy_ns = 0;
   times.backward = times.forward;
@@ -229,7 +229,7 @@ INSTANTIATE_TEST_SUITE_P(Named, Runs, ::testing::Values("1f1b", "gpipe", "zb-h1"
                            return name;
                          });
 
-TEST(RunView, RanksOfAStageCountByTheSlowest) {
+TEST(RunView, StageTakesTheTimesOfItsSlowestRank) {
   PipelineTimes times = slow_middle();
   const Schedule schedule = named("1f1b", 4, 6);
   json traces = traces_of(outlook_of(schedule, times));
@@ -276,7 +276,7 @@ TEST(RunView, HiddenBoundaryKeepsItsKnownTime) {
   EXPECT_THAT(to_text(view), HasSubstr("hidden"));
 }
 
-TEST(RunView, ProposedScheduleTakesAsLongAsIsSaid) {
+TEST(RunView, ProposedScheduleTakesItsStatedTime) {
   const PipelineTimes times = slow_middle();
   const json traces = traces_of(outlook_of(named("1f1b", 4, 12), times));
   const RunView view = view_of(question(traces));
@@ -299,7 +299,7 @@ TEST(RunView, ProposedScheduleTakesAsLongAsIsSaid) {
 
 // With the memory of 1F1B and a slow link, an order of its own is far better than any known one. It
 // is proposed as a list of actions.
-TEST(RunView, OrderWithinTheLimitsIsArranged) {
+TEST(RunView, ArrangedOrderIsProposedIfItIsFasterThanKnownSchedules) {
   PipelineTimes times;
   times.stages.assign(8, {.forward_ns = 3800,
                           .backward_ns = 6700,
@@ -375,7 +375,7 @@ TEST(RunView, LimitOfAStageIsKept) {
 }
 
 // A pair that one callback performed has the same moments for both steps.
-TEST(RunView, PairsCountOnce) {
+TEST(RunView, PairPerformedAsOneCountsOnce) {
   PipelineTimes times = slow_middle();
   times.overlap_ppm = 400'000;
   const Schedule schedule = named("dualpipe-v", 2, 8);
@@ -415,7 +415,7 @@ TEST(RunView, PartsOfAPairAreReplayedOneAfterTheOther) {
   EXPECT_EQ(view.replayed_ns, ran.forecast.total_ns);
 }
 
-TEST(RunView, StagesInAVStayWhereTheyAre) {
+TEST(RunView, ProposalsForAVKeepTheRanksOfItsStages) {
   PipelineTimes times = slow_middle();
   const Schedule schedule = named("zb-v", 2, 8);
   const json traces = traces_of(outlook_of(schedule, times));
@@ -439,7 +439,7 @@ TEST(RunView, PictureShowsEveryStepTwice) {
   EXPECT_THAT(picture.value(), HasSubstr("as run"));
 }
 
-TEST(RunView, OtherTracesAreRefused) {
+TEST(RunView, TracesThatDoNotFitTheScheduleAreRefused) {
   const Outlook ran =
       outlook_of(named("1f1b", 2, 3), {.stages = {{1, 2, 1, 1, 1}, {1, 2, 1, 1, 1}}});
   const json good = traces_of(ran);

@@ -62,7 +62,7 @@ double slope(const std::vector<uint32_t>& warmups, const PipelineTimes& times) {
   return (run(1600) - run(400)) / 1200;
 }
 
-TEST(Simulate, BubblesAreThoseOfThePapers) {
+TEST(Simulate, BubblesMatchThePapers) {
   for (const uint32_t ranks : {1u, 2u, 4u, 8u}) {
     const uint32_t m = 4 * ranks;
     const PipelineTimes times = equal_times(ranks, 100, 200);
@@ -122,7 +122,7 @@ double time_per_micro_batch(const std::vector<uint32_t>& warmups, uint64_t way) 
   return slope(warmups, times);
 }
 
-TEST(Simulate, EagerAndVirtualHideHalfAStage) {
+TEST(Simulate, EagerAndVirtualWarmUpsHideHalfAStage) {
   for (const uint64_t way : {30u, 100u, 149u, 150u}) {
     EXPECT_NEAR(time_per_micro_batch(virtual_warmups({false, true, false}), way), 300, 0.3) << way;
     EXPECT_NEAR(time_per_micro_batch(eager_warmups(4), way), 300, 0.3) << way;
@@ -143,7 +143,7 @@ TEST(Simulate, HidingWarmupsHideAnyTime) {
   }
 }
 
-TEST(Simulate, RoomForWhatIsOnTheWayCostsNoTime) {
+TEST(Simulate, RoomForItemsInTransitAvoidsAllDelay) {
   for (uint64_t busy = 0; busy <= 30; busy += 6) {
     for (uint64_t latency = 0; latency <= 120; latency += 7) {
       PipelineTimes times = equal_times(3, 10, 20);
@@ -170,7 +170,7 @@ TEST(Simulate, BusyLinksBoundTheRate) {
 
 // CrossPipe (ATC 2025), table 5: seconds per micro-batch on eight stages with a slow boundary in
 // the middle. The whole step and W follow from the first cells; the other cells are predicted.
-TEST(Simulate, CrossPipesMeasuredCellsAreMet) {
+TEST(Simulate, TimesMatchCrossPipesMeasurements) {
   constexpr double kForward = 0.038;
   constexpr double kStep = 0.1050;
   constexpr double kWeight = 0.0206;
@@ -599,7 +599,7 @@ TEST(Simulate, BothSimulatorsAgreeWithASlowClock) {
   EXPECT_GT(compared, rounds * 3 / 4);
 }
 
-TEST(Simulate, IdleTimeIsWhatIsNotComputed) {
+TEST(Simulate, IdleTimeIsTheTotalWithoutTheBusyTime) {
   const Forecast forecast =
       simulate(one_f_one_b(plain_warmups(2), 2).value(), equal_times(2, 100, 200)).value();
   EXPECT_EQ(forecast.total_ns, 900u);
@@ -703,7 +703,7 @@ TEST(Events, StageTakesPartInTheReductionsOfAllItsItems) {
   EXPECT_EQ(forecast.reductions[0], (Span{90, 275}));
 }
 
-TEST(Events, ReductionsThatCannotBeAreRefused) {
+TEST(Events, InvalidReductionsAreRefused) {
   EventInput input = events_of(one_f_one_b({1, 1}, 1).value(), equal_times(2, 1, 1), {});
   input.reductions.push_back({.members = {{0, 0}}, .route = {}});
   EXPECT_EQ(simulate_events(input).status().text(),
@@ -728,7 +728,7 @@ TEST(Events, StepsWaitForGatheredWeights) {
   EXPECT_EQ(forecast.total_ns, 110u);
 }
 
-TEST(Simulate, OtherShapesAreRefused) {
+TEST(Simulate, InputsOfMismatchedSizesAreRefused) {
   const Schedule schedule = one_f_one_b(plain_warmups(3), 2).value();
   PipelineTimes times = equal_times(2, 1, 1);
   EXPECT_THAT(std::string(simulate(schedule, times).status().text()),
@@ -761,7 +761,7 @@ TEST(Simulate, OtherShapesAreRefused) {
   EXPECT_THAT(std::string(simulate_events(input).status().text()), HasSubstr("does not exist"));
 }
 
-TEST(Simulate, WhatCannotGoOnIsNamed) {
+TEST(Simulate, StepThatCannotGoOnIsNamed) {
   const Schedule stuck = read_csv("0B0,0F0\n1F0,1B0\n").value();
   EXPECT_EQ(simulate(stuck, equal_times(2, 1, 1)).status().text(),
             "rank 0 can't go on at 0B0: the schedule is not sound, or receives are posted in "

@@ -195,7 +195,7 @@ TEST(SumPlan, StagesMayCutATensorInDifferentWays) {
 }
 
 // One rank serves both copies of the other stage, and keeps one result.
-TEST(SumPlan, CopiesAreAddedByAsManySets) {
+TEST(SumPlan, EachCopyIsAddedInItsOwnSet) {
   std::vector<std::vector<HeldGradient>> held(3);
   add(held, 0, 0, 0, {8}, mesh_of({2}, {0, 1}), {reshard::replicate()});
   add(held, 0, 0, 1, {8}, mesh_of({1}, {2}), {reshard::replicate()});
@@ -206,7 +206,7 @@ TEST(SumPlan, CopiesAreAddedByAsManySets) {
   Played(held).run();
 }
 
-TEST(SumPlan, NothingIsAddedWhereOneRankHoldsIt) {
+TEST(SumPlan, GradientWithoutASecondTermIsNotAdded) {
   std::vector<std::vector<HeldGradient>> held(3);
   add(held, 0, 0, 0, {8}, mesh_of({1}, {0}), {reshard::replicate()});
   add(held, 1, 0, 1, {8}, mesh_of({2}, {1, 2}), {reshard::replicate()});
@@ -228,7 +228,7 @@ TEST(SumPlan, LastItemsComeFirst) {
   EXPECT_EQ(plan.buckets[2].item, 0u);
 }
 
-TEST(SumPlan, DrawnLayoutsGiveTheSumsOfAllTerms) {
+TEST(SumPlan, RandomLayoutsGiveTheSumsOfAllTerms) {
   for (unsigned seed = 0; seed < 400; ++seed) {
     SCOPED_TRACE(seed);
     std::mt19937 random(seed);
@@ -309,7 +309,7 @@ TEST(SumPlan, LayoutsThatDifferBetweenRanksAreRefused) {
 }
 
 // Such a rank would add a part of the result again, if it formed one sum in its place.
-TEST(SumPlan, RankInSeveralSetsOfAPieceIsTold) {
+TEST(SumPlan, RankInSeveralSetsOfAPieceIsMarked) {
   std::vector<std::vector<HeldGradient>> held(3);
   add(held, 0, 0, 0, {1 << 17}, mesh_of({2}, {0, 1}), {reshard::replicate()});
   add(held, 0, 0, 1, {1 << 17}, mesh_of({1}, {2}), {reshard::replicate()});

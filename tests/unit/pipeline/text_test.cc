@@ -34,7 +34,7 @@ std::string refusal(std::string_view text) {
   return schedule.ok() ? "none" : std::string(schedule.status().text());
 }
 
-TEST(ScheduleText, PyTorchFilesComeBackByteForByte) {
+TEST(ScheduleText, PyTorchFilesAreWrittenBackByteForByte) {
   for (const char* name :
        {"pytorch_dualpipev_4rank_10mb.csv", "pytorch_zb1p_2rank_2stagep_comms.csv",
         "pytorch_zb1p_2rank_2stagep_compute.csv"}) {
@@ -46,7 +46,7 @@ TEST(ScheduleText, PyTorchFilesComeBackByteForByte) {
   }
 }
 
-TEST(ScheduleText, PyTorchFilesAreTheSchedulesThatAreMadeHere) {
+TEST(ScheduleText, PyTorchFilesMatchTheGeneratedSchedules) {
   EXPECT_EQ(write_csv(dual_pipe_v(4, 10).value()), file("pytorch_dualpipev_4rank_10mb.csv"));
   Result<Schedule> read = read_csv(file("pytorch_zb1p_2rank_2stagep_compute.csv"));
   ASSERT_TRUE(read.ok());

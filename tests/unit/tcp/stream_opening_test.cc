@@ -30,7 +30,7 @@ TEST(TcpStreamOpening, TheInitiatorConnectsAndTheOtherSideAsks) {
   EXPECT_FALSE(other.has_note());
 }
 
-TEST(TcpStreamOpening, TheInitiatorOpensItsOwnNumberAtLeastAndNoneBeyondTheMost) {
+TEST(TcpStreamOpening, InitiatorOpensAtLeastItsConfiguredCountAndAtMostTheLimit) {
   EXPECT_EQ(opening(true).request(1), kLeast);
   EXPECT_EQ(opening(true).request(200), kMaxBulkStreams);
   StreamOpening other = opening(false);
@@ -38,7 +38,7 @@ TEST(TcpStreamOpening, TheInitiatorOpensItsOwnNumberAtLeastAndNoneBeyondTheMost)
   EXPECT_EQ(other.take_note().count, kMaxBulkStreams);
 }
 
-TEST(TcpStreamOpening, EachNoteHasOneDirection) {
+TEST(TcpStreamOpening, NoteFromTheWrongSideIsRefused) {
   StreamOpening initiator = opening(true);
   EXPECT_EQ(initiator.take({.kind = Kind::kWanted, .count = 1}), nullptr);
   EXPECT_NE(initiator.take({.kind = Kind::kUnavailable}), nullptr);
@@ -51,7 +51,7 @@ TEST(TcpStreamOpening, EachNoteHasOneDirection) {
   EXPECT_TRUE(other.unavailable());
 }
 
-TEST(TcpStreamOpening, AFailureIsToldOnlyIfNoStreamIsLeft) {
+TEST(TcpStreamOpening, FailureIsReportedToThePeerOnlyIfNoStreamIsLeft) {
   StreamOpening initiator = opening(true);
   EXPECT_EQ(initiator.request(4), 4U);
   initiator.failed(true);
@@ -68,7 +68,7 @@ TEST(TcpStreamOpening, AFailureIsToldOnlyIfNoStreamIsLeft) {
   EXPECT_FALSE(other.has_note());
 }
 
-TEST(TcpStreamOpening, WhoAsksAfterAFailureIsToldAgain) {
+TEST(TcpStreamOpening, RequestAfterAFailureOpensNoStreamAndReportsTheFailureAgain) {
   StreamOpening initiator = opening(true);
   initiator.failed(false);
   EXPECT_EQ(initiator.take_note().kind, Kind::kUnavailable);
@@ -77,7 +77,7 @@ TEST(TcpStreamOpening, WhoAsksAfterAFailureIsToldAgain) {
   EXPECT_EQ(initiator.take_note().kind, Kind::kUnavailable);
 }
 
-TEST(TcpStreamOpening, OneMoreStreamIsReviewedAfterEnoughTraffic) {
+TEST(TcpStreamOpening, GrowthIsReviewedOnlyAfterEnoughTraffic) {
   StreamOpening growing = opening(true);
   EXPECT_FALSE(growing.review_due(StreamCount::kReviewBytes - 1));
   EXPECT_TRUE(growing.review_due(1));
@@ -87,7 +87,7 @@ TEST(TcpStreamOpening, OneMoreStreamIsReviewedAfterEnoughTraffic) {
   EXPECT_FALSE(opening(true, false).review_due(2 * StreamCount::kReviewBytes));
 }
 
-TEST(TcpStreamOpening, AFailureAndTheMostEndTheGrowth) {
+TEST(TcpStreamOpening, GrowthEndsAtTheLimitAndAfterAFailure) {
   StreamOpening growing = opening(true);
   EXPECT_TRUE(growing.may_grow(kMaxAutoStreams - 1));
   EXPECT_FALSE(growing.may_grow(kMaxAutoStreams));

@@ -101,7 +101,7 @@ TEST_F(TcpStreamSet, WatchingEndsAtTheFirstFailure) {
   set.for_each([](FakeStream& stream) { EXPECT_FALSE(stream.watched) << stream.index; });
 }
 
-TEST_F(TcpStreamSet, OnlyStreamsThatHoldBytesReceiveThem) {
+TEST_F(TcpStreamSet, ReceiveBufferedReadsOnlyStreamsThatHoldBytes) {
   EXPECT_FALSE(set.buffered());
   bulk[2]->is_buffered = true;
   EXPECT_TRUE(set.buffered());
@@ -115,7 +115,7 @@ TEST_F(TcpStreamSet, OnlyStreamsThatHoldBytesReceiveThem) {
   EXPECT_TRUE(set.buffered());
 }
 
-TEST_F(TcpStreamSet, EndsWithItsLastStream) {
+TEST_F(TcpStreamSet, ReadingEndsOnceAllStreamsHaveEnded) {
   std::vector<FakeStream*> streams{&set.messages(), bulk[0], bulk[1], bulk[2]};
   for (FakeStream* stream : streams) {
     EXPECT_FALSE(set.read_ended());
@@ -139,7 +139,7 @@ TEST_F(TcpStreamSet, BulkStreamsBeginInTurn) {
   }
 }
 
-TEST_F(TcpStreamSet, CanWriteWhereASocketHasRoomAndSomethingWaits) {
+TEST_F(TcpStreamSet, CanWriteBulkIfAnUnparkedBulkStreamHasSomethingToSend) {
   EXPECT_FALSE(set.can_write_bulk(false));
   EXPECT_TRUE(set.can_write_bulk(true));
   set.messages().idle = false;
@@ -168,7 +168,7 @@ TEST_F(TcpStreamSet, ParksFullStreamsOnly) {
   EXPECT_FALSE(set.messages().is_parked);
 }
 
-TEST_F(TcpStreamSet, BytesAddUp) {
+TEST_F(TcpStreamSet, UnacknowledgedBytesAreSummedOverAllStreams) {
   set.messages().bytes = 1;
   bulk[0]->bytes = 20;
   bulk[2]->bytes = 300;
@@ -184,7 +184,7 @@ TEST_F(TcpStreamSet, ABulkStreamThatPassedCountsMoreThanOneThatIsBlocked) {
   EXPECT_EQ(set.passage(), Passage::kPassed);
 }
 
-TEST_F(TcpStreamSet, TheFirstTroubleIsTold) {
+TEST_F(TcpStreamSet, TroubleOfTheFirstAffectedStreamIsReported) {
   EXPECT_EQ(set.trouble(), "");
   bulk[2]->found = "five";
   EXPECT_EQ(set.trouble(), "five");

@@ -90,7 +90,7 @@ TEST_P(PipelineFailures, CallbackThatFailsEndsTheRunOnAllRanks) {
   });
 }
 
-TEST_P(PipelineFailures, CallbackThatFailsWithoutAReasonTellsItsStatus) {
+TEST_P(PipelineFailures, CallbackThatFailsWithoutAReasonIsReportedWithItsStatus) {
   run(3, [](Member& me) {
     const Ran ran = fail_in_rank_one(
         me, [](const hetcomm_pipeline_action_t&) { return hetcomm_status_t{12345}; });
@@ -209,7 +209,7 @@ void pass_byte(Member& me, int32_t peer, bool sends) {
 }
 
 // Rank 0 fails in its first step when the others wait for its data.
-TEST_P(PipelineFailures, FiguresCountVainWaitsAndTracesStay) {
+TEST_P(PipelineFailures, FiguresCountVainWaitsIfARunFailsBeforeTheFirstStep) {
   run(3, [](Member& me) {
     Trained own(me, three_stages());
     ASSERT_EQ(own.run(7).status, HETCOMM_OK);
@@ -305,7 +305,7 @@ TEST_P(PipelineFailures, InterruptEndsARunThatWaits) {
   }
 }
 
-TEST_P(PipelineFailures, NobodyIsAskedWhileNothingWaits) {
+TEST_P(PipelineFailures, InterruptIsNotAskedDuringARunThatNeverWaits) {
   run(1, [](Member& me) {
     const PipelinePlan plan = plan_of(on_ranks({0}), "1f1b", 4);
     Trained own(me, plan);
@@ -315,7 +315,7 @@ TEST_P(PipelineFailures, NobodyIsAskedWhileNothingWaits) {
   });
 }
 
-TEST_P(PipelineFailures, DifferentStepNumbersAreTold) {
+TEST_P(PipelineFailures, DifferentStepNumbersAreReported) {
   run(2, [](Member& me) {
     const PipelinePlan plan = plan_of(on_ranks({0, 1}), "1f1b", 3);
     Model model(plan, static_cast<uint32_t>(me.rank()));
@@ -371,7 +371,7 @@ TEST_P(PipelineFailures, ProvenanceMayDiffer) {
   });
 }
 
-TEST_P(PipelineFailures, WrongPlanOfOneRankIsToldToAll) {
+TEST_P(PipelineFailures, WrongPlanOfOneRankIsReportedToAll) {
   run(3, [](Member& me) {
     const std::string good = pipeline::to_json(three_stages());
     Model model(three_stages(), static_cast<uint32_t>(me.rank()));
@@ -404,7 +404,7 @@ TEST_P(PipelineFailures, WrongPlanOfOneRankIsToldToAll) {
   });
 }
 
-TEST_P(PipelineFailures, MissingCallbackIsToldToAll) {
+TEST_P(PipelineFailures, MissingCallbackIsReportedToAll) {
   run(3, [](Member& me) {
     Model model(three_stages(), static_cast<uint32_t>(me.rank()));
     if (me.rank() == 1) model.chunks()[0].backward.function = nullptr;
@@ -428,7 +428,7 @@ TEST_P(PipelineFailures, TensorThatNeedsTooMuchMemoryIsRefused) {
   });
 }
 
-TEST_P(PipelineFailures, MissingDeviceIsToldToAll) {
+TEST_P(PipelineFailures, MissingDeviceIsReportedToAll) {
   run(3, [](Member& me) {
     PipelinePlan plan = three_stages();
     plan.ranks[2].device = 77;
@@ -490,7 +490,7 @@ TEST_P(PipelineFailures, RankThatWaitsForNothingNoticesTheEndOfTheRun) {
   });
 }
 
-TEST_P(PipelineFailures, TimeLimitCountsWithoutTransfersToo) {
+TEST_P(PipelineFailures, TimeLimitEndsARunWithoutTransfers) {
   run(1, [](Member& me) {
     const PipelinePlan plan = plan_of(on_ranks({0}), "1f1b", 20);
     Model model(plan, 0);
@@ -510,7 +510,7 @@ TEST_P(PipelineFailures, TimeLimitCountsWithoutTransfersToo) {
 
 // Rank |odd| evaluates and the others train, or the other way round. Each may then wait for data
 // that nobody sends.
-TEST_P(PipelineFailures, RunsOfDifferentKindsAreTold) {
+TEST_P(PipelineFailures, RunsOfDifferentKindsAreReported) {
   for (const int32_t odd : {0, 1, 2}) {
     for (const bool evaluates : {false, true}) {
       run(3, [&](Member& me) {
@@ -527,7 +527,7 @@ TEST_P(PipelineFailures, RunsOfDifferentKindsAreTold) {
   }
 }
 
-TEST_P(PipelineFailures, WrongRunOptionsBeginNoRun) {
+TEST_P(PipelineFailures, WrongRunOptionsAreRefusedBeforeAnyStep) {
   run(2, [](Member& me) {
     PipelinePlan plan = plan_of(on_ranks({0, 1}), "1f1b", 3);
     Trained own(me, plan);
@@ -547,7 +547,7 @@ TEST_P(PipelineFailures, WrongRunOptionsBeginNoRun) {
 }
 
 // Nothing goes between the two pipelines.
-TEST_P(PipelineFailures, DifferentStepNumbersOfSeparatePipelinesAreTold) {
+TEST_P(PipelineFailures, DifferentStepNumbersOfSeparatePipelinesAreReported) {
   run(2, [](Member& me) {
     PipelinePlan plan = plan_of(on_ranks({0}), "1f1b", 3);
     const PipelinePlan other = plan_of(on_ranks({1}), "1f1b", 3);
@@ -592,7 +592,7 @@ TEST_P(PipelineFailures, TraceOfARunThatFailedHasTheStepsThatWereCalled) {
 }
 
 // Queries from another thread wait for no run, and no run fails for a query.
-TEST_P(PipelineFailures, QueriesBesideRunsDoNotDisturbThem) {
+TEST_P(PipelineFailures, QueriesFromAnotherThreadDoNotDisturbRuns) {
   run(2, [](Member& me) {
     const PipelinePlan plan = plan_of(on_ranks({0, 1}), "1f1b", 3);
     Model model(plan, static_cast<uint32_t>(me.rank()));

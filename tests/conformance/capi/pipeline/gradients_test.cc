@@ -296,7 +296,7 @@ TEST_P(PipelineGradients, PipelinesOfDifferentDepthAndDegreesAddTheirGradients) 
 
 // One rank is in a set with each of two copies: it must not form one sum where the other set still
 // reads.
-TEST_P(PipelineGradients, LargeGradientsAreAddedInTheirPlaceWhereNoOtherSetReadsThem) {
+TEST_P(PipelineGradients, LargeGradientsAreAddedInPlaceUnlessAnotherSetReadsThem) {
   PipelinePlan plan = plan_of({{.ranks = {0, 1}, .degrees = {.tensor = 2}}}, "1f1b", 3);
   const PipelinePlan more = plan_of(on_ranks({2}), "1f1b", 3);
   plan.pipelines.push_back(more.pipelines.front());
@@ -340,7 +340,7 @@ TEST_P(PipelineGradients, ListsMayBeReplacedManyTimes) {
   });
 }
 
-TEST_P(PipelineGradients, RankThatDoesNotComeEndsThePipeline) {
+TEST_P(PipelineGradients, SetGradientsWithoutOneRankEndsThePipeline) {
   const PipelinePlan plan = plan_of(on_ranks({0, 1}), "1f1b", 2);
   run(2, [&](Member& me) {
     Trained own(me, plan);
@@ -362,7 +362,7 @@ TEST_P(PipelineGradients, StagesThatShareAnItemAddTheirGradients) {
   run(3, [&](Member& me) { train_and_check(me, plan, wishes_of(3)); });
 }
 
-TEST_P(PipelineGradients, EvaluationsAddNothingAndListsReplaceEachOther) {
+TEST_P(PipelineGradients, EvaluationsAddNoGradientsAndANewListReplacesTheOld) {
   const PipelinePlan plan =
       plan_of({{.ranks = {0, 1}, .degrees = {.data = 2}}, {.ranks = {2}}}, "1f1b", 4);
   run(3, [&](Member& me) {
@@ -741,7 +741,7 @@ void add_up_on_devices(const CapiCase& test_case, int32_t device, bool is_plain)
 }
 
 // One device's memory is known by a handle, and the other one's by an address.
-TEST_P(PipelineGradientsOnDevices, GradientsLieInMemoryOfDevices) {
+TEST_P(PipelineGradientsOnDevices, GradientsInDeviceMemoryAreAdded) {
   for (const int32_t device : {1, 2}) add_up_on_devices(GetParam(), device, false);
 }
 

@@ -100,7 +100,7 @@ TEST_P(PipelineLengths, PipelinesDoNotShareLengths) {
   });
 }
 
-TEST_P(PipelineLengths, LengthsThatNobodyKnowsEndTheRun) {
+TEST_P(PipelineLengths, LengthsKnownToNoRankEndTheRun) {
   const PipelinePlan plan = with_lengths(plan_of(on_ranks({0, 1, 2}), "1f1b", 4), {4, 8});
   run(3, [&](Member& me) {
     Trained own(me, plan);
@@ -125,7 +125,7 @@ TEST_P(PipelineLengths, LengthsThatDifferEndTheRun) {
   });
 }
 
-TEST_P(PipelineLengths, UnknownLengthBeginsNoRun) {
+TEST_P(PipelineLengths, InvalidLengthsAreRefused) {
   const PipelinePlan plan = with_lengths(plan_of(on_ranks({0, 1}), "1f1b", 3), {4, 8});
   run(2, [&](Member& me) {
     Trained own(me, plan);

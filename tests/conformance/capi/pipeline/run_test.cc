@@ -85,7 +85,7 @@ std::vector<PipelinePlan> plans_of_all_schedules(uint32_t ranks) {
   return plans;
 }
 
-TEST_P(Pipelines, EverySchedulePutsEveryElementWhereItBelongs) {
+TEST_P(Pipelines, EveryScheduleDeliversEveryElementToItsPlace) {
   for (const int32_t ranks : {2, 4}) {
     const std::vector<PipelinePlan> plans = plans_of_all_schedules(static_cast<uint32_t>(ranks));
     run(ranks, [&](Member& me) {
@@ -146,7 +146,7 @@ TEST_P(Pipelines, DataMaySkipStages) {
   run(4, [&](Member& me) { train(me, plan); });
 }
 
-TEST_P(Pipelines, AllRanksMayHoldAllStagesOfTheirTurn) {
+TEST_P(Pipelines, GroupsOfRanksMayHoldTwoStagesEach) {
   // Stages 1 and 2 are on the same ranks, and a boundary skips from stage 0 to 3 there.
   std::vector<StageWish> stages = {{.ranks = {0, 2}, .degrees = {.data = 2}},
                                    {.ranks = {1, 3}, .degrees = {.tensor = 2}},
@@ -207,7 +207,7 @@ TEST_P(Pipelines, LateStepHoldsUpNoStepThatDoesNotNeedIt) {
 }
 
 // UNSHARD and RESHARD are called where the schedule has them, in evaluations too.
-TEST_P(Pipelines, WeightsAreGatheredWhereTheScheduleSaysIt) {
+TEST_P(Pipelines, WeightsAreGatheredWhereTheScheduleSaysSo) {
   PipelinePlan plan = plan_of(on_ranks({0, 1}), "", 2);
   plan.pipelines.front().schedule.actions =
       pipeline::read_csv(
@@ -251,7 +251,7 @@ TEST_P(Pipelines, PipelinesOfDifferentDepthRunSideBySide) {
 }
 
 // The callback of pairs gets both steps, and may perform them in any order.
-TEST_P(Pipelines, PairsGoToTheirCallback) {
+TEST_P(Pipelines, PairsOfStepsArePassedToThePairCallback) {
   PipelinePlan plan = plan_of(on_ranks({0, 1, 1, 0}), "dualpipe-v", 6);
   run(2, [&](Member& me) {
     struct Pairs {
@@ -288,7 +288,7 @@ TEST_P(Pipelines, PairsGoToTheirCallback) {
   });
 }
 
-TEST_P(Pipelines, OneRankAloneNeedsNoBoundary) {
+TEST_P(Pipelines, PlanOfOneRankRunsWithoutABoundary) {
   const PipelinePlan plan = plan_of(on_ranks({0}), "1f1b", 3);
   run(1, [&](Member& me) { train(me, plan); });
 }
@@ -324,7 +324,7 @@ INSTANTIATE_TEST_SUITE_P(All, PipelineMemory,
                          capi_case_name);
 
 // Three bytes of each request would be seen.
-TEST_P(PipelineMemory, TenThousandRunsKeepNothing) {
+TEST_P(PipelineMemory, TenThousandRunsLeakNoMemory) {
   const PipelinePlan plan = plan_of(on_ranks({0, 1}), "1f1b", 2);
   run(2, [&](Member& me) {
     Trained own(me, plan);
@@ -342,7 +342,7 @@ TEST_P(PipelineMemory, TenThousandRunsKeepNothing) {
   });
 }
 
-TEST_P(Pipelines, FactsAndTraceTellWhatRan) {
+TEST_P(Pipelines, FactsAndTraceDescribeTheRun) {
   const PipelinePlan plan = plan_of(on_ranks({0, 1}), "1f1b", 4);
   run(2, [&](Member& me) {
     Trained own(me, plan);
@@ -403,7 +403,7 @@ INSTANTIATE_TEST_SUITE_P(All, PipelineWarmUps, ::testing::Values(moving_by_itsel
 
 // Rank 1 ends its first step only when the first stage has sent a second item. Where a receive for
 // the third stage stood in its way (ordered_test.cc), neither would go on.
-TEST_P(PipelineWarmUps, ItemsLeaveWhileOthersAreWaitedFor) {
+TEST_P(PipelineWarmUps, ItemsAreSentWhileOtherItemsAreAwaited) {
   constexpr uint64_t kHidden = 4096;  // the items are far longer than all other messages
   PipelinePlan plan = plan_of(on_ranks({0, 1, 0, 1}), "looped-bfs", 4, 1, 1, kHidden);
   for (pipeline::PlanBoundary& each : plan.pipelines.front().boundaries) each.in_flight = 4;

@@ -47,7 +47,7 @@ const std::vector<std::string>& schedules() {
   return names;
 }
 
-TEST_P(PipelineChanges, EachScheduleFollowsAnyOther) {
+TEST_P(PipelineChanges, PipelineMayChangeFromAnyScheduleToAnyOther) {
   PipelinePlan plan = plan_of(on_ranks({0, 1, 2}), "1f1b", 9);
   run(3, [&](Member& me) {
     const auto rank = static_cast<uint32_t>(me.rank());
@@ -124,7 +124,7 @@ TEST_P(PipelineChanges, PlansThatDifferChangeNothing) {
   });
 }
 
-TEST_P(PipelineChanges, CallbacksOfTheNewScheduleHaveToBeThere) {
+TEST_P(PipelineChanges, ScheduleThatNeedsAMissingCallbackIsRefused) {
   const PipelinePlan plan = plan_of(on_ranks({0, 1}), "1f1b", 4);
   run(2, [&](Member& me) {
     Model model(plan, static_cast<uint32_t>(me.rank()));
@@ -141,7 +141,7 @@ TEST_P(PipelineChanges, CallbacksOfTheNewScheduleHaveToBeThere) {
   });
 }
 
-TEST_P(PipelineChanges, RankThatDoesNotComeEndsThePipeline) {
+TEST_P(PipelineChanges, SetScheduleWithoutOneRankEndsThePipeline) {
   const PipelinePlan plan = plan_of(on_ranks({0, 1}), "1f1b", 4);
   run(2, [&](Member& me) {
     Trained own(me, plan);
@@ -168,7 +168,7 @@ INSTANTIATE_TEST_SUITE_P(
                       moving_by_itself()),
     capi_case_name);
 
-TEST_P(PipelineChangesInTurn, ManyChangesKeepNothing) {
+TEST_P(PipelineChangesInTurn, ManyScheduleChangesLeakNoMemory) {
   const PipelinePlan plan = plan_of(on_ranks({0, 1}), "1f1b", 4);
   run(2, [&](Member& me) {
     Trained own(me, plan);
@@ -203,7 +203,7 @@ INSTANTIATE_TEST_SUITE_P(All, PipelineChangesOnDevices,
                          capi_case_name);
 
 // Its buffers cannot be allocated on one rank, when other reshard plans were made already.
-TEST_P(PipelineChangesOnDevices, PlanWithoutMemoryChangesNothing) {
+TEST_P(PipelineChangesOnDevices, ScheduleChangeThatRunsOutOfMemoryChangesNothing) {
   PipelinePlan plan = plan_of(on_ranks({0, 1, 2}), "1f1b", 6, 4, 8, 16);
   plan.ranks[2].device = 1;
   run(3, [&](Member& me) {
