@@ -2,6 +2,7 @@
 
 #include <sys/prctl.h>
 
+#include <algorithm>
 #include <system_error>
 
 #include "src/system/clock.h"
@@ -16,11 +17,9 @@ namespace {
 // pending, otherwise the long one.
 constexpr uint64_t kShortNapNs = 15'000;
 constexpr uint64_t kLongNapNs = 1'000'000;
-// After this many fruitless wake-ups, the driving thread parks, and the parked thread is not woken
-// again.
+// After this many fruitless wake-ups, the parked thread is not woken again.
 constexpr uint32_t kMaxPatience = 3;
-// A caller that waits again this soon makes the progress itself. A background thread on the same
-// processor would only displace the caller.
+// A caller that waits again this soon makes the progress itself (Usefulness).
 constexpr uint64_t kSoonUs = 100;
 // While a waiter sleeps in the poller there is no work, so naps are longer. After kNapsBeforeDeep
 // of them, naps become so long that the waiter has to end them when it leaves.
@@ -34,52 +33,6 @@ constexpr uint64_t kSpinUs = 5;
 constexpr uint64_t kExpectUs = 40;
 // The number of pauses for which the thread waits for the baton before it sleeps.
 constexpr int kLockPauses = 32;
-
-// Measures whether the thread is useful to callers while it drives the engine. |waits| counts the
-// callers' waits.
-class Usefulness {
- public:
-  Usefulness(const std::atomic<uint64_t>& waits, uint64_t soon_ticks)
-      : waits_(waits), soon_ticks_(soon_ticks), waits_at_start_(count()) {}
-
-  // Records that a pass has found work.
-  void note_found(uint64_t at_ticks) { found_ticks_ = at_ticks; }
-  void begin_sleep() {
-    waits_before_sleep_ = count();
-    sleep_ticks_ = ticks();
-  }
-  void end_sleep() { sleep_ticks_ = ticks() - sleep_ticks_; }
-  // Records that the thread has woken up and made a pass. |ended|: an event has woken it. |found|:
-  // the pass has found work. |for_callers|: the pass did not only serve a peer. A peer needs the
-  // thread whatever callers do.
-  void note_wake(bool ended, bool for_callers, bool found) {
-    const bool callers_come = ended && count() != waits_before_sleep_ && sleep_ticks_ < soon_ticks_;
-    if (!callers_come || (found && !for_callers)) {
-      vain_wakes_ = 0;
-    } else {
-      vain_wakes_ = for_callers ? kMaxPatience : vain_wakes_ + 1;
-    }
-  }
-  bool in_the_way() const { return vain_wakes_ >= kMaxPatience; }
-  // Returns whether the callers' waits were more than |soon_ticks_| apart on average, up to the
-  // last pass that found work.
-  bool of_use() const {
-    const uint64_t times = std::max<uint64_t>(count() - waits_at_start_, 1);
-    return found_ticks_ > start_ticks_ + times * soon_ticks_;
-  }
-
- private:
-  uint64_t count() const { return waits_.load(std::memory_order_relaxed); }
-
-  const std::atomic<uint64_t>& waits_;
-  const uint64_t soon_ticks_;
-  const uint64_t start_ticks_ = ticks();
-  const uint64_t waits_at_start_;
-  uint64_t found_ticks_ = 0;
-  uint64_t waits_before_sleep_ = 0;
-  uint64_t sleep_ticks_ = 0;  // start time of the sleep, then its duration
-  uint32_t vain_wakes_ = 0;
-};
 
 }  // namespace
 
@@ -153,7 +106,8 @@ void Background::drive() {
   Sleepers& sleepers = baton_.sleepers();
   Passes& passes = baton_.passes();
   Sleep next = Sleep::kShort;  // kLong after a sleep that no event has ended
-  Usefulness usefulness(waits_, spin_.ticks_in_us(kSoonUs));
+  const auto waits = [this] { return waits_.load(std::memory_order_relaxed); };
+  Usefulness usefulness(ticks(), waits(), spin_.ticks_in_us(kSoonUs));
   while (!stopping() && evicted_.load(std::memory_order_acquire) == 0 && !usefulness.in_the_way()) {
     if (!lock_beside_waiters()) break;
     uint64_t end = spin_end();
@@ -178,10 +132,10 @@ void Background::drive() {
     baton_.unlock();
     if (wanted) baton_.give_way();
     if (until == 0) continue;
-    usefulness.begin_sleep();
+    usefulness.begin_sleep(ticks(), waits());
     const uint64_t at = now_ns();
     if (at < until && !stopping()) sleepers.poller().wait(until - at);
-    usefulness.end_sleep();
+    usefulness.end_sleep(ticks());
     next = now_ns() < until ? Sleep::kShort : Sleep::kLong;
     sleepers.doorbell().silence();
     if (!lock_beside_waiters()) break;
@@ -190,11 +144,11 @@ void Background::drive() {
     const bool pending = baton_.tally().some_pending();
     const int moved = passes.run_slow() + passes.run();
     if (moved > 0) usefulness.note_found(ticks());
-    usefulness.note_wake(next == Sleep::kShort, pending || baton_.tally().arrivals() != arrivals,
-                         moved > 0);
+    usefulness.note_wake(waits(), next == Sleep::kShort,
+                         pending || baton_.tally().arrivals() != arrivals, moved > 0);
     baton_.unlock();
   }
-  note_wake(usefulness.of_use());
+  note_wake(usefulness.of_use(waits()));
   sleepers.leave();
   // Waiters that rely on a sleeper have to choose another.
   if (sleepers.some_are_asleep(std::memory_order_seq_cst)) sleepers.wake();

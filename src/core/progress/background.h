@@ -8,36 +8,18 @@
 //   drive + sleep in poller  --evicted, in the way-->  parked  --no waits lately-->  drive ...
 #pragma once
 
-#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <thread>
 
 #include "src/base/baton_role.h"
 #include "src/base/status.h"
+#include "src/core/progress/background_policy.h"
 #include "src/core/progress/baton_lock.h"
 #include "src/core/progress/spin_policy.h"
 #include "src/system/processors.h"
 
 namespace hetcomm {
-
-// Decides whether it pays to poll long for expected data. It does not pay if data from a slow link
-// or device arrives only after the poll.
-class LongPolls {
- public:
-  // Returns whether to poll long now. A long poll is tried occasionally even while long polls do
-  // not pay.
-  bool pay() { return score_ >= 0 || ++since_trial_ % kTrialsApart == 0; }
-  void note_found() { score_ = std::min(score_ + 1, kMax); }
-  // A fruitless long poll costs more than a successful one saves.
-  void note_vain() { score_ = std::max(score_ - 2, -kMax); }
-
- private:
-  static constexpr int kMax = 4;
-  static constexpr uint32_t kTrialsApart = 32;
-  int score_ = kMax;
-  uint32_t since_trial_ = 0;
-};
 
 class Background {
  public:

@@ -389,6 +389,38 @@ TEST_P(CoreTrackEnds, EndThatCancelsThousandsIsBusyUntilTheOtherStarts) {
   }
 }
 
+// A receiving end of a redistribution may cancel more runs than the sender accepts grants or ends
+// for. It tells of them once the sender has come near.
+TEST_P(CoreTrackEnds, ReceiverOfARedistributionThatIsFarAheadWaitsForItsSender) {
+  constexpr uint64_t kCancelled = Track::kMaxSpan + 100;
+  std::barrier both(2);
+  run([&](CoreMember& me) {
+    const bool sends = me.rank() == 0;
+    TrackEnd end(me, sends ? End::kSending : End::kReceiving, 1 - me.rank(),
+                 {.tag = 1, .most_bytes = 100, .depth = 2, .use = 1});
+    std::vector<std::byte> bytes(100);
+    if (!sends) {
+      for (uint64_t i = 0; i < kCancelled; ++i) {
+        Operation* const given_up = end.start(bytes.data(), bytes.size());
+        end.cancel(given_up);
+        ASSERT_EQ(me.finish(given_up).code(), Code::kCancelled) << i;
+      }
+    }
+    both.arrive_and_wait();
+    if (sends) {
+      for (uint64_t i = 0; i < kCancelled; ++i) {
+        const Status told = me.finish(end.start(bytes.data(), bytes.size()));
+        // A sender that has the grant, and not yet the news of its end, sends in vain.
+        ASSERT_TRUE(told.code() == Code::kAborted || told.ok()) << i << ": " << told.text();
+      }
+      fill_pattern(bytes, 1);
+    }
+    const Status status = me.finish(end.start(bytes.data(), bytes.size()));
+    EXPECT_TRUE(status.ok()) << status.text();
+    EXPECT_FALSE(find_mismatch(bytes, 1).has_value());
+  });
+}
+
 TEST_P(CoreTrackEnds, DeadlineEndsOnlyItsOwnRun) {
   run([&](CoreMember& me) {
     const bool sends = me.rank() == 0;

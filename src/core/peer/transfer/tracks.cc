@@ -390,9 +390,7 @@ void Tracks::give_up(Track& track, uint64_t from, uint64_t runs) {
     SendRun* const entry = track.runs().find(run);
     if (entry == nullptr) break;
     entry->is_given_up = true;
-    if (entry->state == SendRun::State::kUntold) entry->state = SendRun::State::kOver;
   }
-  track.runs().drop_old();
 }
 
 // Tells the peer the position of |track|. A receiver that is far ahead waits for this message.

@@ -39,8 +39,8 @@ class Tracks {
   // Skips the next |runs| runs of |track|, which both ends know not to take place. Returns false if
   // too many runs are held: the caller tries again when a run has ended.
   bool skip(Track& track, uint64_t runs) HETCOMM_UNDER_BATON;
-  // Records that |runs| runs starting at |from|, if they have been started here, do not take place.
-  // The peer knows, so it is not told of their ends.
+  // Records that |runs| runs starting at |from|, if they are in flight here, do not take place. The
+  // peer knows, so it is not told of their ends. The caller ends them afterwards.
   void give_up(Track& track, uint64_t from, uint64_t runs) HETCOMM_UNDER_BATON;
   // Moves the data of runs that were deferred to the end of the pass or that wait for their turn.
   void go_on() HETCOMM_UNDER_BATON {
