@@ -19,7 +19,7 @@
 namespace hetcomm::rdma {
 namespace {
 
-// Larger indices are ignored when any GID may be chosen, since tables are long and mostly empty.
+// Number of GIDs of a port that can be used: a connection names its GID by eight bits.
 constexpr uint32_t kMaxGidIndex = 256;
 
 struct Wanted {
@@ -94,7 +94,8 @@ Status read_gids(const PortSource& source, const Config& config, uint32_t length
       return {Code::kInvalidArgument,
               fmt::format("HETCOMM_RDMA_GID_INDEX: '{}' is neither a number nor 'auto'", wanted)};
     }
-    const std::optional<Gid> gid = read_gid(source, nic, index);
+    const std::optional<Gid> gid =
+        index < kMaxGidIndex ? read_gid(source, nic, index) : std::nullopt;
     if (gid) {
       nic.gids.push_back(*gid);
       return {};

@@ -157,6 +157,18 @@ TEST_F(RdmaNic, AddressesAreChosenByPreference) {
   EXPECT_THAT(text(probe("RDMA_GID_INDEX=two")), HasSubstr("neither a number"));
 }
 
+// A connection names its GID by eight bits: 300 would be taken for 44.
+TEST_F(RdmaNic, GidThatNoConnectionCanNameIsRefused) {
+  std::vector<FakeGid> gids(301);
+  gids[44] = ipv4_gid(1);
+  gids[255] = ipv4_gid(2);
+  gids[300] = ipv4_gid(3);
+  FakeFabric::reset({{.name = "nic0", .ports = {{.gids = gids}}}});
+  EXPECT_THAT(text(probe("RDMA_GID_INDEX=255")), HasSubstr("192.0.2.2"));
+  EXPECT_EQ(probe("RDMA_GID_INDEX=300").code(), Code::kInvalidArgument);
+  EXPECT_EQ(probe("RDMA_GID_INDEX=256").code(), Code::kInvalidArgument);
+}
+
 // Returns devices of every kind that affects the choice.
 std::vector<FakeDeviceSpec> various_devices() {
   const FakeGid link_local = gid({0xfe, 0x80});

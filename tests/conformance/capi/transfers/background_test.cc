@@ -19,6 +19,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+// The longest nap of a parked progress thread beside callers that come and go.
+constexpr std::chrono::nanoseconds kLongNap = std::chrono::milliseconds(1);
+
 // Binds each rank and its progress thread to a separate processor if there are enough.
 void stay_on_one_processor(int32_t rank) {
   cpu_set_t allowed;
@@ -49,6 +52,7 @@ std::vector<CapiCase> cases() {
 
 class Background : public CapiTest {};
 class TimedBackground : public CapiTest {};
+class TimedReads : public CapiTest {};
 
 // Returns how often the progress threads of this process have gone to sleep.
 uint64_t sleeps() {
@@ -70,35 +74,45 @@ void compute(std::chrono::nanoseconds time) {
   }
 }
 
-// A caller in Python computes a little before and after each wait.
+// Makes |operations| collective operations, and computes for |time| before and after each wait.
+// Returns how often the progress thread has gone to sleep, for each operation.
+double sleeps_of(Member& me, int operations, std::chrono::nanoseconds time) {
+  EXPECT_TRUE(me.meet());
+  const uint64_t before = sleeps();
+  for (int i = 0; i < operations; ++i) {
+    uint64_t mine = 1;
+    uint64_t sum = 0;
+    hetcomm_request_t* request = nullptr;
+    EXPECT_EQ(hetcomm_allreduce(me.communicator(), hetcomm_buffer_host(&mine, sizeof(mine)),
+                                hetcomm_buffer_host(&sum, sizeof(sum)), HETCOMM_UINT64,
+                                HETCOMM_REDUCE_SUM, nullptr, &request),
+              HETCOMM_OK);
+    compute(time);
+    EXPECT_EQ(finish(request).status, HETCOMM_OK);
+    EXPECT_EQ(sum, 2u);
+    compute(time);
+  }
+  return static_cast<double>(sleeps() - before) / operations;
+}
+
+// A caller in Python computes a little before and after each wait. The progress thread has to serve
+// a caller that computes for long, and wakes up for each of its operations.
 TEST_P(TimedBackground, ThreadSleepsIfTheCallerWaitsSoon) {
   run(2, [](Member& me) {
-    constexpr int kOperations = 4000;
-    std::vector<double> wakeups;
+    std::vector<double> soon;
+    std::vector<double> late;
     for (int round = 0; round < 7; ++round) {
-      ASSERT_TRUE(me.meet());
-      const uint64_t before = sleeps();
-      for (int i = 0; i < kOperations; ++i) {
-        uint64_t mine = 1;
-        uint64_t sum = 0;
-        hetcomm_request_t* request = nullptr;
-        ASSERT_EQ(hetcomm_allreduce(me.communicator(), hetcomm_buffer_host(&mine, sizeof(mine)),
-                                    hetcomm_buffer_host(&sum, sizeof(sum)), HETCOMM_UINT64,
-                                    HETCOMM_REDUCE_SUM, nullptr, &request),
-                  HETCOMM_OK);
-        compute(std::chrono::microseconds(8));
-        ASSERT_EQ(finish(request).status, HETCOMM_OK);
-        ASSERT_EQ(sum, 2u);
-        compute(std::chrono::microseconds(8));
-      }
-      wakeups.push_back(static_cast<double>(sleeps() - before) / kOperations);
+      soon.push_back(sleeps_of(me, 4000, std::chrono::microseconds(8)));
+      late.push_back(sleeps_of(me, 100, std::chrono::microseconds(400)));
     }
-    std::sort(wakeups.begin(), wakeups.end());
+    std::sort(soon.begin(), soon.end());
+    std::sort(late.begin(), late.end());
+    const double median = late[late.size() / 2];
     if (std::getenv("HETCOMM_TEST_PRINT") != nullptr) {
-      printf("rank %d: %.3f to %.3f, median %.3f\n", me.rank(), wakeups.front(), wakeups.back(),
-             wakeups[wakeups.size() / 2]);
+      printf("rank %d: %.3f to %.3f, median %.3f; late %.3f to %.3f, median %.3f\n", me.rank(),
+             soon.front(), soon.back(), soon[soon.size() / 2], late.front(), late.back(), median);
     }
-    EXPECT_LT(wakeups[wakeups.size() / 2], 0.7) << "times that it woke up for each operation";
+    EXPECT_LT(soon.front(), 0.5 * median) << "times that it went to sleep for each operation";
   });
 }
 
@@ -200,14 +214,53 @@ TEST_P(Background, ThreadServesAPeerWhileTheCallerWaits) {
   });
 }
 
+// Waits that end immediately do not keep the thread from a peer for more than a few of its naps.
+TEST_P(TimedReads, WaitsThatAreOverAtOnceDoNotDelayAPeer) {
+  constexpr int kRounds = 5;
+  constexpr int kReads = 100;
+  run(2, [](Member& me) {
+    Reached mapped(me, 1, HETCOMM_ACCESS_ALL);
+    Reached reached(me, 0, HETCOMM_ACCESS_GET);  // peers do not map it
+    std::vector<std::chrono::nanoseconds> beside_waits;
+    std::vector<std::chrono::nanoseconds> control;
+    for (int round = 0; round < 2 * kRounds; ++round) {
+      const bool waits = round % 2 == 0;
+      let_it_park(me);
+      if (me.rank() == 0) {
+        if (waits) wait_at_once(me, mapped);
+        while (me.store().word(0) == 0) usleep(100);
+      } else {
+        const auto start = Clock::now();
+        for (int i = 0; i < kReads; ++i) reached.read();
+        (waits ? beside_waits : control).push_back(Clock::now() - start);
+        me.store().word(0) = 1;
+      }
+      ASSERT_TRUE(me.meet());
+      if (me.rank() == 0) me.store().word(0) = 0;
+      ASSERT_TRUE(me.meet());
+    }
+    if (me.rank() == 0) return;
+    std::sort(beside_waits.begin(), beside_waits.end());
+    std::sort(control.begin(), control.end());
+    if (std::getenv("HETCOMM_TEST_PRINT") != nullptr) {
+      for (const auto& times : {beside_waits, control}) {
+        for (const auto& each : times) printf("%.1f ", static_cast<double>(each.count()) / 1e6);
+        printf("ms\n");
+      }
+    }
+    EXPECT_LT(beside_waits[kRounds / 2],
+              std::max(40 * control[kRounds / 2], 3 * kReads * kLongNap));
+  });
+}
+
 // Everything except mapped memory requires rank 0's help here.
-INSTANTIATE_TEST_SUITE_P(Over, Background,
-                         ::testing::Values(CapiCase{.name = "shm",
-                                                    .transports = "shm",
-                                                    .settings = "SHM_BULK=copy;TIMEOUT=10s;",
-                                                    .thread_progress = true,
-                                                    .processes = true}),
-                         capi_case_name);
+const CapiCase kCopies{.name = "shm",
+                       .transports = "shm",
+                       .settings = "SHM_BULK=copy;TIMEOUT=10s;",
+                       .thread_progress = true,
+                       .processes = true};
+INSTANTIATE_TEST_SUITE_P(Over, Background, ::testing::Values(kCopies), capi_case_name);
+INSTANTIATE_TEST_SUITE_P(Over, TimedReads, ::testing::Values(kCopies), capi_case_name);
 INSTANTIATE_TEST_SUITE_P(Over, TimedBackground, ::testing::ValuesIn(cases()), capi_case_name);
 
 }  // namespace
