@@ -15,7 +15,7 @@ namespace hetcomm::reshard {
 // A strategy that was considered.
 struct Considered {
   std::string strategy;
-  uint64_t ns = 0;      // forecast; 0: refused
+  uint64_t ns = 0;      // forecast; 0: the strategy makes no plan
   std::string refused;  // reason for refusal; empty: usable
   bool operator==(const Considered&) const = default;
 };
@@ -27,9 +27,9 @@ struct Choice {
 };
 
 // Considers every strategy that covers the two layouts. Refuses a strategy that would send more
-// than one copy of the tensor from one cluster to another. If every strategy is refused, takes the
-// quickest one. |links| knows all ranks. If |rank| is given, the returned plan has only the moves
-// of that rank.
+// than one copy of the tensor from one cluster to another. If it refuses all of them, takes the
+// quickest one. If |rank| is given, the returned plan has only the moves of that rank. Fails with
+// INVALID_ARGUMENT if |links| lacks a rank, and with UNSUPPORTED if no strategy covers the layouts.
 Result<Choice> plan_auto(const Layout& source, const Layout& destination, uint64_t element_bytes,
                          const Links& links, uint64_t slices = 8,
                          std::optional<int> rank = std::nullopt);

@@ -16,8 +16,8 @@ inline constexpr size_t kMaxDimensions = 8;
 // One number for each dimension.
 using Numbers = std::array<uint64_t, kMaxDimensions>;
 
-// The elements whose index i lies in [begin[i], end[i]) in every dimension. Plain data. Entries
-// beyond |dimensions| are 0.
+// A Box holds the elements whose index in every dimension i lies in [begin[i], end[i]). Entries
+// beyond |dimensions| are 0. Plain data.
 struct Box {
   size_t dimensions = 0;
   Numbers begin{};

@@ -11,8 +11,8 @@
 
 namespace hetcomm::reshard {
 
-// The bytes that each rank sends, over all tensors that are planned together. The list grows to the
-// highest rank.
+// SendLoads counts the bytes that each rank sends, over all tensors that are planned together.
+// plan_bsr() lengthens |bytes| as needed.
 struct SendLoads {
   std::vector<uint64_t> bytes;  // by rank
 };

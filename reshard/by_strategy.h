@@ -1,4 +1,4 @@
-// Makes plans by the name of a strategy, for one or many tensors.
+// Makes plans with a given strategy, for one or many tensors.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace hetcomm::reshard {
 
-// Values as in the C ABI.
+// The values are those of the C ABI.
 enum class Strategy : int32_t {
   kAuto = 0,
   kDirect,
@@ -36,8 +36,8 @@ struct Wishes {
 };
 
 // Returns the number of slices into which a plan with |hops| cuts a tensor of |bytes|. With several
-// hops, slices are smaller than |bundle_bytes|, so that the hops overlap. A |bundle_bytes| of 0 is
-// unknown: 8 slices are assumed.
+// hops, slices may be smaller than |bundle_bytes|, so that the hops overlap. Returns at most 64,
+// and 8 if |bundle_bytes| is 0 (unknown).
 uint64_t slices_for(uint64_t bytes, size_t hops, uint64_t bundle_bytes);
 
 // A tensor that moves from one layout to another.
@@ -53,8 +53,9 @@ struct Tensor {
 Result<Choice> make_plan(const Tensor& tensor, const Wishes& wishes, SendLoads& loads,
                          std::optional<int> rank = std::nullopt);
 
-// Makes a plan for each of |tensors|. |kAuto| is decided for the tensor with the most bytes, and
-// the other tensors use the same strategy if it covers them. An error names the tensor.
+// Makes a plan for each of |tensors|. With links, |kAuto| is decided for the tensor with the most
+// bytes. The other tensors use that strategy if it covers them. If there are several tensors, an
+// error names the tensor.
 Result<std::vector<Choice>> make_plans(const std::vector<Tensor>& tensors, const Wishes& wishes,
                                        std::optional<int> rank = std::nullopt);
 

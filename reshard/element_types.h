@@ -16,11 +16,12 @@ inline constexpr const char* kElementTypeWords[] = {
     "float8_e5m2", "float32", "float64", "complex64", "complex128"};
 static_assert(std::size(kElementTypeWords) == static_cast<size_t>(ElementType::kComplex128) + 1);
 
-// The result of converting a number that is too large for float8_e4m3fn, which has no infinity: the
-// largest number of its sign, as in torch, or NaN, as in collective operations.
+// Says how a number that is too large for float8_e4m3fn is converted. This type has no infinity.
+// kSaturates gives the largest number of the same sign, as in torch. kIsNan gives NaN, as in
+// collective operations.
 enum class Overflow : uint8_t { kSaturates, kIsNan };
 
-// The element types of a tensor.
+// The element types of a tensor before and after a move.
 struct TypePair {
   ElementType source{};
   ElementType destination{};

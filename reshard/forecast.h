@@ -32,15 +32,17 @@ struct Forecast {
 // The processor time that a message costs the sender, and also the receiver.
 inline constexpr uint64_t kMessageNs = 5'000;
 
-// Bytes that move between ranks, by sender and receiver, which differ.
+// Bytes that move between two different ranks, by sender and receiver.
 using Messages = std::map<std::pair<int, int>, uint64_t>;
-// Returns what hop |hop| of |plan| moves.
+// Returns the bytes that hop |hop| of |plan| moves between ranks.
 Messages messages_of(const MovePlan& plan, size_t hop, uint64_t element_bytes);
 
-// The load that messages of one hop put on the resources of the links and on their ranks.
+// A HopLoad is the load that the messages of one hop put on the resources of the links and on the
+// ranks.
 struct HopLoad {
   std::map<int, uint64_t> resource_bytes;  // by resource of the model; at most 2^62 for each
-  uint64_t message_ns = 0;  // kMessageNs for each message but the first of the rank with the most
+  // kMessageNs for every message after the first, on the rank with the most messages.
+  uint64_t message_ns = 0;
 };
 HopLoad load_of(const Messages& messages, const Links& links);
 

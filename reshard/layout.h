@@ -4,8 +4,8 @@
 // (replica), and copies may be cut in different ways. A tensor may be a sum that has not been
 // formed yet. If so, it has several terms (partial sums), each laid out as a separate tensor.
 //
-// Plain data. check() validates it; all other code in this folder expects layouts that have passed
-// check().
+// A Layout is plain data. check() validates it. All other code in this folder expects layouts that
+// have passed check().
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,6 @@
-// Checks the memory rule: no element of a rank's destinations is written twice, and none overwrites
-// a source. Sources may share memory. Where ranges of memory overlap, the boxes are compared
-// exactly, so that interleaved boxes may share a buffer.
+// Checks the memory rule: no element of a rank's destinations is written twice, and no destination
+// overwrites a source. Sources may share memory. Where ranges of memory overlap, the boxes are
+// compared exactly, so that interleaved boxes may share a buffer.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,8 @@ namespace hetcomm::reshard {
 // names the rank and the box.
 Status check_destination(const Layout& layout);
 
-// A box of a rank, in bytes from the beginning of its buffer.
+// A PlacedBox is a box of a rank. Its addresses are in bytes from the beginning of the rank's
+// buffer.
 struct PlacedBox {
   Box box;
   uint32_t term = 0;
@@ -27,7 +28,7 @@ struct PlacedBox {
   uint64_t furthest = 0;  // maximum end of this box and all earlier ones
 };
 
-// The boxes of one rank in its buffer, sorted by begin.
+// A Footprint holds the boxes of one rank in its buffer, sorted by begin.
 struct Footprint {
   std::vector<PlacedBox> boxes;
   uint64_t begin = 0;
@@ -35,8 +36,9 @@ struct Footprint {
 };
 Footprint footprint_of(const Layout& layout, int rank, uint64_t element_bytes);
 
-// Returns whether |one| and |other|, whose buffer begins |distance| bytes later, share a byte. With
-// |may_stay|, elements that both have at the same address do not count. Allocates nothing.
+// Returns whether |one| and |other| share a byte. The buffer of |other| begins |distance| bytes
+// after that of |one|. With |may_stay|, elements that both have at the same address do not count.
+// Allocates nothing.
 Meeting find_meeting(const Footprint& one, const Footprint& other, int64_t distance,
                      bool may_stay = false);
 

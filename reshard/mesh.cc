@@ -15,7 +15,7 @@ namespace {
 
 using Kind = Placement::Kind;
 
-// The indices of one dimension that a rank holds, in memory order.
+// A range of the indices of one dimension. The ranges of a rank are listed in memory order.
 struct Range {
   uint64_t begin;
   uint64_t end;
@@ -134,8 +134,8 @@ void take_piece(uint64_t begin, uint64_t end, uint64_t pieces, uint64_t number, 
   taker.take(std::min(end, begin + number * size), std::min(end, begin + (number + 1) * size));
 }
 
-// Returns where the piece of each rank begins, and where the last one ends. A sum that is too large
-// for any tensor stays the largest number.
+// Returns where the piece of each rank begins, and where the last one ends. A sum that would
+// overflow becomes the largest 64-bit number.
 std::vector<uint64_t> starts_of(const std::vector<uint64_t>& sizes) {
   std::vector<uint64_t> starts{0};
   for (const uint64_t size : sizes) {
@@ -184,7 +184,8 @@ Result<Indices> cut(const Indices& indices, const Placement& placement,
   return kept;
 }
 
-// Returns whether there are too many boxes: one for each combination of ranges, and |there| others.
+// Returns whether one box for each combination of ranges makes too many boxes, together with
+// |there| others.
 bool are_too_many(const std::vector<Indices>& held, size_t there) {
   uint64_t boxes = 1;
   for (const Indices& ranges : held) {

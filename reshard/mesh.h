@@ -12,14 +12,14 @@
 
 namespace hetcomm::reshard {
 
-// Ranks in a grid: |ranks| lists them in the order of the axes, the last one fastest.
+// A Mesh is a grid of ranks. |ranks| lists them in the order of the axes, the last axis fastest.
 struct Mesh {
   std::vector<uint64_t> axes;  // number of ranks along each axis
   std::vector<int> ranks;
 };
 
-// The way in which one axis of a mesh cuts the tensor. Axes apply from first to last: each one cuts
-// the piece that earlier axes have left to a rank.
+// Says how one axis of a mesh cuts the tensor. Axes apply from first to last: each one cuts the
+// piece that earlier axes have left to a rank.
 struct Placement {
   enum class Kind : uint8_t {
     kReplicate,  // all ranks along the axis hold the same data
@@ -31,7 +31,7 @@ struct Placement {
     // had cut |dimension| before this one (PyTorch's _StridedShard).
     kStrided,
     kPartial,  // the tensor is the sum of the data held by the ranks along the axis
-    kAverage,  // the tensor is that sum divided by the number of ranks along the axis
+    kAverage,  // the tensor is the sum as for kPartial, divided by the number of these ranks
   };
   Kind kind = Kind::kReplicate;
   size_t dimension = 0;
@@ -51,29 +51,31 @@ inline Placement strided_shard(size_t dimension, uint64_t split) {
 inline Placement partial() { return {Placement::Kind::kPartial, 0, 1, {}}; }
 inline Placement average() { return {Placement::Kind::kAverage, 0, 1, {}}; }
 
-// The way to cut a dimension into a number of pieces that does not divide it.
+// Says how a dimension is cut if the number of pieces does not divide it.
 enum class Uneven : uint8_t {
-  kRefuse,  // fails with INVALID_ARGUMENT
-  kCeil,    // pieces of the rounded-up quotient while elements last, then empty ones (torch.chunk)
+  kRefuse,  // the cut fails with INVALID_ARGUMENT
+  // Each piece has the rounded-up quotient while elements last. Later pieces are empty
+  // (torch.chunk).
+  kCeil,
 };
 
-// The location of a rank's piece in its memory.
+// A View says where a rank's piece lies in the rank's memory.
 struct View {
   uint64_t offset = 0;
   std::vector<uint64_t> strides;  // in elements; empty: stored without gaps, in C order
 };
 
-// Returns the layout of a tensor of |shape|. The rank's pieces of each dimension are contiguous in
-// its memory. A rank that gets no elements has no part. Fails with INVALID_ARGUMENT if the mesh
-// names a rank twice, an axis has no ranks or no placement, or a dimension does not exist or cannot
-// be cut. The text names the axis.
+// Returns the layout of a tensor of |shape|. If a rank has several pieces of a dimension, they
+// follow each other in its memory. A rank that gets no elements has no part. Fails with
+// INVALID_ARGUMENT if the mesh names a rank twice, an axis has no ranks or no placement, or a
+// dimension does not exist or cannot be cut. The text names the axis.
 Result<Layout> layout_of(const std::vector<uint64_t>& shape, const Mesh& mesh,
                          const std::vector<Placement>& placements, Uneven uneven = Uneven::kRefuse,
                          const View& view = {});
 
-// The parallel degrees of activations with |batch| samples, |sequence| tokens and |hidden|
-// features, cut as [b / d, s / (c t), h]: data, context and tensor parallel degree, where the
-// tensor parallel degree includes sequence parallelism (HetAuto, section 5.2).
+// The data (d), context (c) and tensor (t) parallel degrees of activations with b samples, s tokens
+// and h features. The activations are cut as [b / d, s / (c t), h]. The tensor parallel degree
+// includes sequence parallelism (HetAuto, section 5.2).
 struct Degrees {
   uint64_t data = 1;
   uint64_t context = 1;

@@ -2,7 +2,8 @@
 // layout to the next. Intermediate layouts are held in scratch memory.
 //
 // Plans are pure functions of the two layouts and of a strategy's other arguments. All ranks and
-// all processors make the same plan: integers only, and ties go to the smaller rank.
+// all processors make the same plan: strategies use integers only, and break each tie by a fixed
+// rule.
 #pragma once
 
 #include <cstddef>

@@ -10,15 +10,16 @@
 
 namespace hetcomm::reshard {
 
-// Returns a table for each hop: which rank sends which data to which rank, and how many bytes. A
-// hop has at most |most_lines| lines; the last line gives the number of omitted lines.
+// Returns a table for each hop. A line says how many bytes one rank sends to another, and of which
+// boxes. A table has at most |most_lines| such lines. If more are needed, a last line gives the
+// number of omitted ones.
 std::string to_text(const MovePlan& plan, uint64_t element_bytes, size_t most_lines = 64);
 
 // Returns an SVG: a column of ranks for each layout, and a line for each message, with a width that
 // reflects its bytes. Local copies are thin grey lines. Draws at most 128 ranks in a column.
 std::string to_svg(const MovePlan& plan, uint64_t element_bytes);
 
-// A plan of one tensor of several, with the size of its elements.
+// The plan of one tensor, with the size of the tensor's elements.
 struct SizedPlan {
   const MovePlan* plan = nullptr;
   uint64_t element_bytes = 0;

@@ -21,9 +21,9 @@ namespace hetcomm::reshard {
 // are the source, those between the hops, and the destination.
 std::string to_json(const MovePlan& plan, uint64_t element_bytes);
 
-// Returns the plan as above with costs: "forecast_ns", "ns" and "slowest" (a resource's name) of
-// each hop, "resources": [{"name", "bytes"}] without unused ones, and "considered": [{"strategy",
-// "forecast_ns", "refused"}].
+// Returns the plan of |choice|, which has a forecast, in the same form with costs: "forecast_ns",
+// "ns" and "slowest" (a resource's name) of each hop, "resources": [{"name", "bytes"}] without
+// unused ones, and "considered": [{"strategy", "forecast_ns", "refused"}].
 std::string to_json(const Choice& choice, uint64_t element_bytes, const Links& links);
 
 // A plan read from JSON. It has ranks, boxes and moves, but not where boxes lie in memory: it can

@@ -13,8 +13,9 @@
 
 namespace hetcomm::reshard {
 
-// One box that one rank holds. The element with index |i|, counted from the box's beginning, is
-// offset + sum(i[d] * strides[d]) elements after the beginning of the rank's memory for the tensor.
+// A Part is one box that one rank holds. The element with index |i|, counted from the box's
+// beginning, is offset + sum(i[d] * strides[d]) elements after the beginning of the rank's memory
+// for the tensor.
 struct Part {
   int rank = 0;
   Box box;

@@ -13,7 +13,7 @@ namespace {
 
 Status wrong(std::string text) { return Status(Code::kInternal, std::move(text)); }
 
-// The tensor, divided into cells that no box boundary crosses.
+// A Grid divides the tensor into cells that no box boundary crosses.
 class Grid {
  public:
   explicit Grid(size_t dimensions) : cuts_(dimensions) {}
@@ -262,7 +262,7 @@ class Proof {
 Status prove(const MovePlan& plan, uint64_t most_cells) { return Proof(plan).run(most_cells); }
 
 Status prove_progress(const std::vector<MovePlan>& plans) {
-  // A rank's next move: its position in the plan, local moves excluded.
+  // The position of a rank's next move in its plan. Local moves are skipped.
   struct Next {
     size_t hop = 0;
     size_t move = 0;

@@ -10,8 +10,8 @@ namespace hetcomm::reshard {
 
 // Returns the moves in the order of the parts of |to|. If a rank already holds the data, it copies
 // the data from its own memory. The rest of a part comes from one complete copy of |from|. The
-// parts of |to| use the complete copies in turn, so that all senders have the same load. Terms of a
-// sum are added in order, unless |to| has the same number of terms.
+// parts of |to| use the complete copies in turn, which spreads the load over the senders. Terms of
+// a sum are added in order, unless |to| has the same number of terms.
 // If |rank| is given, returns only the moves in which it takes part, in the same order. Fails with
 // INVALID_ARGUMENT if the shapes differ. Fails with UNSUPPORTED if |to| has neither one term nor as
 // many terms as |from|, or if it has several terms and another divisor.

@@ -1,9 +1,9 @@
 // Computes the share of one rank in a move plan: its messages and strided copies, by slice.
 //
 // The tensor is cut into slices that are separate plans: in a hop, a slice needs only data of the
-// same slice from the previous hop. Each rank has a share of every slice. All ranks process the
-// phases, each a hop of a slice, in one order. A rank at the earliest phase can always continue,
-// even if only one message fits between two ranks.
+// same slice from the previous hop. Each rank has a share of every slice. A phase is one hop of one
+// slice. All ranks process the phases in the same order. A rank at the earliest phase can always
+// continue, even if only one message fits between two ranks.
 #pragma once
 
 #include <cstddef>
@@ -14,11 +14,13 @@
 
 namespace hetcomm::reshard {
 
-// kSum: memory in which a phase forms sums in a wider type, before they are rounded.
+// Kinds of memory. kSum is memory in which a phase forms sums in a wider type, before they are
+// rounded.
 enum class Space : uint8_t { kSource, kDestination, kScratch, kSum };
 
-// Elements at regular distances: the one with index i is at offset + sum(i[d] * strides[d]).
-// Elements are ordered by index, last dimension fastest, also within a message.
+// A StridedBox holds elements at regular distances. The element with index i is at offset +
+// sum(i[d] * strides[d]). Elements are ordered by index, last dimension fastest, also within a
+// message.
 struct StridedBox {
   Space memory = Space::kScratch;
   uint64_t offset = 0;
@@ -30,7 +32,8 @@ struct StridedBox {
   bool operator==(const StridedBox&) const = default;
 };
 
-// The elements that go to or come from one rank. The boxes of a message are contiguous.
+// A Message carries the elements that go to or come from one rank. The elements of a box directly
+// follow those of the previous box.
 struct Message {
   int peer = 0;
   uint64_t elements = 0;
@@ -38,19 +41,19 @@ struct Message {
   bool operator==(const Message&) const = default;
 };
 
-// Elements to put in place.
+// An Arrival says which elements this rank puts in place, from a message or from its own memory.
 struct Arrival {
   int receive = -1;       // index of Phase::receives; -1: from this rank's own memory
   uint64_t position = 0;  // position of the elements in the message
-  StridedBox from;        // in this rank's memory, if the source is this rank
+  StridedBox from;        // source in this rank's own memory, if |receive| is -1
   StridedBox to;
   bool adds = false;
   bool is_term = false;  // a term of a sum
   bool operator==(const Arrival&) const = default;
 };
 
-// One hop of one slice. Its sends may start when the arrivals of the previous hop of the slice are
-// done.
+// A Phase is one hop of one slice. Its sends may start when the arrivals of the previous hop of the
+// slice are done.
 struct Phase {
   uint32_t slice = 0;
   uint32_t hop = 0;

@@ -182,7 +182,7 @@ std::vector<Box> cut(const Box& box, uint64_t pieces) {
   return result;
 }
 
-// Returns the number of copies of |layout|; ranks may hold further copies in part.
+// Returns the number of copies in |layout|, including incomplete ones.
 uint64_t copies_of(const Layout& layout) {
   std::set<uint32_t> copies;
   for (const Part& part : layout.parts) copies.insert(part.copy);

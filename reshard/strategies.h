@@ -30,9 +30,9 @@ Result<MovePlan> plan_gather_p2p_scatter(const Layout& source, const Layout& des
                                          uint64_t outer = 0,
                                          std::optional<int> rank = std::nullopt);
 
-// Divides data that several destination ranks hold: each of them receives a distinct piece, from as
-// many source ranks as hold the data. They gather the rest among themselves (H2, section 5:
-// send-receive and all-gather).
+// Divides data that several destination ranks need: each of them receives a distinct piece, from as
+// many source ranks as hold the data. The destination ranks then gather the other pieces among
+// themselves (H2, section 5: send-receive and all-gather).
 Result<MovePlan> plan_sendrecv_allgather(const Layout& source, const Layout& destination,
                                          std::optional<int> rank = std::nullopt);
 

@@ -58,8 +58,8 @@ class Steps {
     uint64_t length = 0;
     uint64_t most = 0;
     uint64_t reach = 0;  // maximum total of this step and the later ones
-    // The greatest common divisor of the later steps, which reach only its multiples. This step has
-    // to reach the rest, which fixes how often it can be taken, modulo |period|.
+    // The greatest common divisor of the later steps. These steps reach only its multiples, so this
+    // step has to reach the remainder. That fixes how often this step is taken, modulo |period|.
     uint64_t divisor = 0;
     uint64_t common = 1;  // greatest common divisor of |length| and |divisor|
     uint64_t period = 1;

@@ -2,9 +2,9 @@
 //
 // Elements share an address if a sum of steps, each taken a bounded number of times, equals a given
 // distance. Steps that follow each other without a gap are merged into one. The remaining steps are
-// searched, longest step first. The search skips distances that cannot be reached, and those that
-// the other steps do not divide. Rows and planes need no search. A bound on tries ends searches
-// that the memory of a model never needs.
+// searched, longest step first. The search skips a distance that the later steps cannot reach, or
+// that their greatest common divisor does not divide. Rows and planes need no search. A bound on
+// tries ends long searches. The memory of a model never needs such searches.
 #pragma once
 
 #include <array>

@@ -65,7 +65,7 @@ Status check_numbers(const Layout& layout, const std::vector<int>& rank_now) {
   return {};
 }
 
-// The parts of one term, excluding those of lost ranks.
+// A Term holds the parts of one term that surviving ranks have.
 class Term {
  public:
   void add(const Layout& layout, const Part& part, int rank_now) {

@@ -1,5 +1,5 @@
-// Makes the layout that is left after ranks were lost. Surviving ranks may have other numbers.
-// Other copies replace the data of lost ranks where there are any.
+// Makes the layout that is left after ranks were lost. Surviving ranks may have other numbers. If
+// another copy holds data of a lost rank, that copy replaces the data.
 #pragma once
 
 #include <vector>

@@ -1,5 +1,5 @@
 // Describes the tensors that the ranks want to move, and the options of the move. All ranks specify
-// the same.
+// the same tensors and options.
 #pragma once
 
 #include <cstdint>
@@ -40,11 +40,12 @@ std::vector<int> ranks_of(const std::vector<TensorOrder>& orders);
 Status check(const std::vector<TensorOrder>& orders,
              const std::function<Status(const TensorOrder&)>& check_ranks);
 
-// Returns the tensors as planning sees them. The layouts belong to |orders|.
+// Returns the input of make_plans() for |orders|, which own the layouts.
 std::vector<Tensor> tensors_of(const std::vector<TensorOrder>& orders);
 
-// Returns the bytes of a bundle: each message has about |slice_bytes|, and the larger side has one
-// per rank.
+// Returns the bytes of a bundle: |slice_bytes| times the number of ranks on the largest side of a
+// tensor. A message of a bundle then has about |slice_bytes|. A |slice_bytes| of 0 means the
+// default.
 uint64_t bundle_bytes_of(const std::vector<TensorOrder>& orders, uint64_t slice_bytes);
 
 // Returns the wishes for planning all of |orders|. |links| may be null.
@@ -52,7 +53,7 @@ Wishes wishes_of(const std::vector<TensorOrder>& orders, const DraftOptions& opt
                  const Links* links);
 
 // Proves the plans of all ranks. Fails with INTERNAL if a proof fails, and with OUT_OF_RESOURCES if
-// one takes too long.
+// a plan has too many cells to prove.
 Status prove_all(const std::vector<Choice>& choices);
 
 // Returns the orders for the surviving ranks: see layout_of_survivors(). An error names the tensor.

@@ -125,7 +125,8 @@ bool Claim::is_apart_from(const Claim& other, std::string* text) const {
   const auto start_of = [](const Use& use) {
     return std::tie(use.base.device, use.base.allocation);
   };
-  auto first = other.uses_.begin();  // uses before it end before |use| and all later ones begin
+  // All uses before |first| end before |use|, and so before all uses that follow |use|.
+  auto first = other.uses_.begin();
   for (const Use& use : uses_) {
     const auto is_before = [&](const Use& each) {
       return start_of(each) < start_of(use) ||

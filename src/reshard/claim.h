@@ -70,7 +70,7 @@ class Claim {
   const Program& program_;
   const UserStream* stream_ = nullptr;
   std::vector<Base> bases_;  // sources first
-  bool is_known_ = false;    // whether buffers at |bases_| were compared without overlap
+  bool is_known_ = false;    // whether the buffers at |bases_| were found not to overlap
   std::vector<Use> uses_;    // in memory order
   Open open_sources_;
   Open open_destinations_;

@@ -22,7 +22,7 @@ struct DeviceCopyUse {
   enum class Kind : uint8_t {
     kPack,      // copies the data of message |index|, which is to be sent, to host memory
     kUnpack,    // copies the arrivals [index, end) to device memory
-    kFetchOwn,  // copies to host memory those arrivals [index, end) that this rank's devices hold
+    kFetchOwn,  // copies to host memory the arrivals in [index, end) from this rank's devices
   };
   Kind kind{};
   uint32_t phase = 0;
@@ -70,8 +70,8 @@ class DeviceCopies {
     for (auto& rows : rows_) rows.clear();
     between_.clear();
   }
-  // Starts the job, and notifies the handler later, when it ends. If it throws std::bad_alloc, the
-  // job was not started.
+  // Starts the job, and notifies the handler later, when the job ends. If this call throws
+  // std::bad_alloc, the job was not started.
   void start(StreamDirection direction, const DeviceCopyUse& use) HETCOMM_UNDER_BATON;
 
  private:

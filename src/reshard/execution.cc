@@ -614,7 +614,8 @@ void Execution::arrive(size_t index, bool must) {
 }
 
 // Processes the arrivals before |end|. Device data that stays on this rank passes through the host
-// unless the device can copy it directly. Returns false if host memory has no room for it.
+// unless the device can copy it directly. Returns false if there is no room for that data in host
+// memory.
 bool Execution::take_arrivals(size_t phase_index, size_t end, bool must) {
   const std::vector<ProgramArrival>& arrivals = shared_.program.phases[phase_index].arrivals;
   const size_t begin = phases_[phase_index].next_arrival;
@@ -702,8 +703,8 @@ void Execution::take_received(size_t phase_index, const ProgramArrival& arrival)
   arrival.adds ? add(from, to) : copy(from, to);
 }
 
-// Puts an arrival from this rank's own memory, which the processor can access, in place. A sum is
-// complete by now. It is divided before it is rounded.
+// Puts an arrival from this rank's own memory in place. The processor can access that memory. If
+// the source is a sum, the sum is complete by now, and is divided before it is rounded.
 void Execution::put(const ProgramArrival& arrival, const CopySide& to, std::byte* sums) {
   const Conversion& conversion = shared_.program.tensors[arrival.to.tensor];
   const CopySide from = memory_.copy_side_of(arrival.from, sums);

@@ -54,7 +54,7 @@ struct ExecutionCommons {
 // Owns executions.
 class ExecutionOwner {
  public:
-  // Correspond to the functions of CompositeOperation with the same names, for |execution|.
+  // These four correspond to the functions of CompositeOperation with the same names.
   virtual void lined_up(Execution& execution) HETCOMM_UNDER_BATON = 0;
   virtual Status begin(Execution& execution, Operation& operation) HETCOMM_UNDER_BATON = 0;
   virtual void withdraw(Execution& execution, const Status& why) HETCOMM_UNDER_BATON = 0;
@@ -136,7 +136,7 @@ class Execution final : public CompositeOperation,
   // Ends only this execution: another rank has given it up, and this rank has moved none of its
   // data.
   void end_alone(const Status& why) HETCOMM_UNDER_BATON;
-  // Returns whether some of the data has left this rank or arrived here, or may have.
+  // Returns whether some of the execution's data has, or may have, left this rank or arrived here.
   bool has_moved() const HETCOMM_UNDER_BATON;
   // Fails the execution if a peer's label for it differs from this rank's.
   void compare_labels() HETCOMM_UNDER_BATON;
@@ -146,8 +146,8 @@ class Execution final : public CompositeOperation,
   void reset() HETCOMM_UNDER_BATON;
 
   void end(Code code, const std::string& text) override HETCOMM_UNDER_BATON;
-  // Returns false: the tracks to a lost rank are closed. That ends the messages in flight, and
-  // track_closed() ends an execution that still has to start one.
+  // Returns false: the tracks to a lost rank are closed. That ends the messages in flight.
+  // track_closed() ends an execution that still has a message to start.
   bool fails_without(int /*rank*/, bool /*has_left*/) const override HETCOMM_UNDER_BATON {
     return false;
   }
@@ -164,7 +164,8 @@ class Execution final : public CompositeOperation,
 
  private:
   enum class State : uint8_t { kFresh, kLoading, kMoving, kStoring, kEnding, kOver };
-  // The way in which the bytes of a message are read or placed.
+  // The way in which the bytes of a message are read or placed. kAsTheyLie: the transports use them
+  // in place. kPacked: the processor copies them. kStaged: devices copy some of them.
   enum class Way : uint8_t { kAsTheyLie, kPacked, kStaged };
   struct MessageState {
     Operation* operation = nullptr;  // null unless in flight
@@ -244,7 +245,7 @@ class Execution final : public CompositeOperation,
   size_t receive_index_ = 0;
   uint32_t under_way_ = 0;  // messages in flight
   uint32_t copies_ = 0;     // device copies in progress
-  uint64_t budget_ = 0;     // bytes that may still be copied
+  uint64_t budget_ = 0;     // bytes that the processor may still copy in this turn
   bool no_room_ = false;    // a send waits for memory, so no message takes any before its turn
   Code code_ = Code::kOk;
   std::string text_;

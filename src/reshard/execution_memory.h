@@ -24,8 +24,8 @@ class ExecutionMemory {
   // |program| outlives this object.
   explicit ExecutionMemory(const Program& program);
 
-  // Stores the buffers of all tensors, which have been checked, and lists those that this rank uses
-  // in |pieces|. May throw std::bad_alloc. [any-thread]
+  // Stores the buffers of all tensors, which have been checked. Adds those that this rank uses and
+  // that have a memory handle to |pieces|. May throw std::bad_alloc. [any-thread]
   void bind(const hetcomm_buffer_t* sources, const hetcomm_buffer_t* destinations,
             std::vector<BufferPiece>& pieces);
   std::vector<SideMemory>& sources() { return sources_; }
@@ -33,7 +33,7 @@ class ExecutionMemory {
   // Takes scratch memory if the program needs some. May throw std::bad_alloc.
   void take_scratch(HostBlocks& blocks) HETCOMM_UNDER_BATON;
   void give_scratch(HostBlocks& blocks) HETCOMM_UNDER_BATON;
-  // Leaves memory that abandoned copies may access to |abandoned|.
+  // Transfers to |abandoned| the memory that abandoned copies may access.
   void leave_to(AbandonedCopies& abandoned) noexcept;
 
   // --- regions of the program

@@ -12,7 +12,7 @@
 namespace hetcomm::reshard {
 namespace {
 
-constexpr uint64_t kLandingBytes = 64u << 20;  // in each direction
+constexpr uint64_t kLandingBytes = 64u << 20;  // default of OrderOptions::landing_bytes
 
 // Hashes a sequence of words.
 class Mixer {

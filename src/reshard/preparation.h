@@ -25,7 +25,7 @@ struct OrderOptions {
   uint32_t in_flight = 1;
   Overflow overflow = Overflow::kSaturates;
   // Specific to this rank:
-  uint64_t landing_bytes = 0;     // bound of Landing in each direction; 0: the default
+  uint64_t landing_bytes = 0;     // most bytes of each Landing; 0: the default
   uint32_t weight = 0;            // weight in sharing network interfaces; 0: does not take part
   uint64_t bytes_per_second = 0;  // 0: unlimited
 };

@@ -14,7 +14,7 @@ namespace {
 constexpr uint64_t kMaxRows = 1024;  // maximum number of rows of a message that is not packed
 constexpr uint64_t kScratchAlign = 64;
 
-// The bundles of a list of tensors, which are identical on all ranks.
+// Divides a list of tensors into bundles. The result is the same on all ranks.
 struct Bundles {
   struct OfTensor {
     uint32_t first = 0;

@@ -1,8 +1,9 @@
-// A Program is one rank's work to move a list of tensors: its slicings, combined and in bytes.
+// A Program is one rank's work to move a list of tensors. It combines the slicings of the tensors
+// (reshard/slicing.h), and counts in bytes.
 //
-// Short tensors are combined, so that one message between two ranks carries many of them. They are
-// combined in bundles: a bundle is a slice of a long tensor, or several short tensors. Bundles
-// replace slices in the order of a slicing (reshard/slicing.h). Pure.
+// Tensors are moved in bundles. A bundle is a slice of a long tensor, or several short tensors, so
+// that one message between two ranks carries many short tensors. Phases have the order of a
+// slicing, with bundles in place of slices. The functions are pure.
 #pragma once
 
 #include <cstddef>
@@ -25,8 +26,8 @@ struct ProgramMessage {
   // Memory to send from or receive into. Empty for a received message if the processor adds or
   // converts any of its elements, or forms sums of them.
   std::vector<Region> regions;
-  // The rows are few and long, and are neither converted nor added. The transports can use them in
-  // position.
+  // True if the transports can use the rows in place: the rows are few and long, and are neither
+  // converted nor added.
   bool is_direct = false;
 };
 
@@ -74,8 +75,8 @@ struct ProgramSide {
 // Says how the elements of a tensor are converted and summed.
 struct Conversion {
   TypePair types;
-  // The destination is the sum of terms, which are sent unconverted. If it is not a sum, the sender
-  // converts.
+  // True if the destination is a sum of terms. Terms are sent unconverted. Without a sum, the
+  // sender converts.
   bool is_sum = false;
   ElementType sum_type{};  // type in which the sum is formed
   uint32_t divisor = 1;    // divisor of the sum
@@ -117,7 +118,7 @@ struct ProgramOptions {
   // Approximate bytes of one bundle's tensors, over all ranks. All ranks specify the same value.
   uint64_t bundle_bytes = 0;
   // Rows of at least this many bytes on average are sent without packing. |least_row_near| is for
-  // messages with |near| ranks, |least_row_far| for those with all others.
+  // messages with |near| ranks, |least_row_far| for messages with all other ranks.
   uint64_t least_row_near = 4u << 10;
   uint64_t least_row_far = 32u << 10;
   std::vector<bool> near;  // by rank: whether it is on this host

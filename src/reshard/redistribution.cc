@@ -327,7 +327,7 @@ void Redistribution::withdraw(Execution& execution, const Status& why) {
 // may still begin. Another rank's report about |execution| has precedence over the end of the plan.
 // No rank completes its part of an execution before this rank has begun its own. A peer that has
 // closed a track therefore takes no part in executions that still wait. The waiting executions end
-// as soon as no execution is active. An active execution may not need that peer.
+// only when no execution is active, because an active one may not need that peer.
 Status Redistribution::known_end(const Execution& execution) const {
   if (const auto found = given_up_.find(execution.number()); found != given_up_.end()) {
     return found->second.status();
@@ -364,8 +364,9 @@ bool Redistribution::give_up(Execution& execution, const Status& why) {
   }
 }
 
-// Records |given_up|, and tells the other ranks before any of its messages end here. |from| is the
-// job rank that reported it; -1: this rank gives it up. Returns false if there is no room for it.
+// Records |given_up|, and tells the other ranks before any message of that execution ends here.
+// |from| is the job rank that reported it; -1: this rank gives the execution up. Returns false if
+// there is no room for the record.
 bool Redistribution::note_given_up(const GivenUp& given_up, int from) {
   if (in_row_ >= kMaxInRow) return false;
   try {
@@ -402,7 +403,8 @@ void Redistribution::refuse(std::string_view why) {
   }));
 }
 
-// Restarts the count of consecutive executions given up after |execution|, which has succeeded.
+// Restarts the count of consecutive given-up executions. Only executions after |execution|, which
+// has succeeded, count from now on.
 void Redistribution::begin_row(uint64_t execution) {
   if (in_row_ == 0) return;
   in_row_ = static_cast<size_t>(std::distance(given_up_.upper_bound(execution), given_up_.end()));

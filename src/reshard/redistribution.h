@@ -22,7 +22,8 @@
 
 namespace hetcomm::reshard {
 
-// Terms of a redistribution. All ranks give the same values, apart from those at the end.
+// Terms of a redistribution. All ranks give the same values, except for the fields that are
+// specific to a rank.
 struct RedistributionTerms {
   uint64_t tag = 0;        // distinguishes redistributions between the same ranks, as for queues
   uint64_t content = 0;    // hash of everything that the ranks must agree on
@@ -58,12 +59,13 @@ class Redistribution final : private QuietTask,
   // [any-thread]
   Communicator& communicator() { return communicator_; }
   const Program& program() const { return shared_.program; }
-  // Starts an execution, or leaves this to its group. |sources| and |destinations| have a buffer
-  // for each tensor, which is ignored if this rank has no part of the tensor. |*text| gives the
-  // reason for a refusal. May throw std::bad_alloc.
+  // Starts an execution, or leaves the start to the caller's group. |sources| and |destinations|
+  // have a buffer for each tensor. A buffer is ignored if this rank has no part of the tensor.
+  // |*text| gives the reason for a refusal. May throw std::bad_alloc.
   Code start(const hetcomm_buffer_t* sources, const hetcomm_buffer_t* destinations,
              const ExecutionOptions& options, Operation** out, std::string* text);
-  // Refuses this rank's next execution, for |why|; it counts as started. May throw std::bad_alloc.
+  // Refuses this rank's next execution, for |why|. The refused execution counts as started. May
+  // throw std::bad_alloc.
   void refuse(std::string_view why);
   // Returns the number of pending executions.
   uint32_t pending() const { return pending_.load(std::memory_order_acquire); }

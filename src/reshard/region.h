@@ -1,5 +1,5 @@
 // A Region is a set of rows of elements at regular distances in a rank's memory. The functions let
-// the processor copy, convert and add the elements of regions. Pure.
+// the processor copy, convert and add the elements of regions. They keep no state.
 #pragma once
 
 #include <array>
@@ -40,7 +40,7 @@ struct Region {
 };
 
 // Returns the region of |box| of |tensor|, whose elements have |element_bytes| bytes. |base| is the
-// number of bytes from the beginning of its memory to offset 0 of |box|.
+// number of bytes from the beginning of the memory to offset 0 of |box|.
 Region region_of(const StridedBox& box, uint32_t tensor, uint64_t element_bytes, uint64_t base);
 
 // Iterates over the rows of a region, in order.

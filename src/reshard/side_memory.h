@@ -36,8 +36,8 @@ class SideMemory {
   // Returns the memory of the buffer, if it has a handle.
   Memory* named_memory() const { return reinterpret_cast<Memory*>(buffer_.memory); }
   BufferPiece piece() const { return {named_memory(), buffer_.offset, buffer_.length}; }
-  // Returns the address of byte 0 of the buffer, or the address that corresponds to it relative to
-  // the shadow. Not valid if the memory is staged.
+  // Returns the address of byte 0 of the buffer. With a shadow, returns an address to which offsets
+  // in the buffer can be added to find bytes in the shadow. Not valid if the memory is staged.
   std::byte* host() const { return reinterpret_cast<std::byte*>(base_); }
   // Returns the |length| bytes from |offset| in the form that a message uses.
   hetcomm_buffer_t part(uint64_t offset, uint64_t length) const;
@@ -54,8 +54,9 @@ class SideMemory {
 
  private:
   static constexpr uint64_t kLongRow = 64u << 10;
-  // Staging needs at least this many bytes on average for each plane (kMinCopyBytes), which is one
-  // device copy, and for each row (kMinRow).
+  // Staging needs at least kMinCopyBytes on average for each plane, which is one device copy, and
+  // at least kMinRow bytes for each row. A device that cannot copy many rows in one call needs
+  // kLongRow bytes for each row.
   static constexpr uint64_t kMinCopyBytes = 4u << 10;
   static constexpr uint64_t kMinRow = 64;
   bool worth_staging() const;

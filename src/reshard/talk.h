@@ -25,11 +25,11 @@ struct Label {
   bool operator==(const Label&) const = default;
 };
 
-// An execution that ends before any rank has sent any of its data.
+// A GivenUp reports an execution that ends before any rank has sent any of the execution's data.
 struct GivenUp {
   uint64_t execution = 0;
   Code code = Code::kAborted;  // result on the rank that gave it up; kMismatch: it was refused
-  int32_t origin = 0;          // number of that rank in the communicator
+  int32_t origin = 0;          // rank of the communicator that gave the execution up
   std::string text;
 
   // Returns the status with which the execution ends on the other ranks.

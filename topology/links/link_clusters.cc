@@ -11,7 +11,7 @@ namespace {
 // The least factor between two successive shares that makes a jump.
 constexpr uint64_t kJump = 2;
 
-// Disjoint sets of hosts (union-find). A set is represented by its lowest host.
+// Sets holds disjoint sets of hosts (union-find). A set is represented by its lowest host.
 class Sets {
  public:
   explicit Sets(size_t count) : parent_(count) {

@@ -66,8 +66,8 @@ std::vector<uint64_t> totals_of(const std::vector<Transfers>& rounds, const Cros
   return totals;
 }
 
-// The rates at which each host can send, receive, and move data inside itself, estimated from all
-// rounds. 0: not measured.
+// HostRates estimates, from all rounds, the rates at which each host can send, receive, and move
+// data inside itself. 0: not measured.
 struct HostRates {
   explicit HostRates(const LinkMeasurements& measured)
       : out(measured.hosts.size()), in(measured.hosts.size()), inside(measured.hosts.size()) {
@@ -260,9 +260,9 @@ class Inference {
     return route;
   }
 
-  // Returns the rate of the resource that |crosses| selects, or 0 if the model does not need it.
-  // The model needs it if in some round it promised these transfers clearly more than any round
-  // showed.
+  // Returns the rate of the resource that |crosses| selects, or 0 if the model does not need the
+  // resource. The model needs the resource if, in some round, it promised the resource's transfers
+  // clearly more in total than any round showed.
   uint64_t needed(const std::vector<std::vector<uint64_t>>& promised,
                   const Crosses& crosses) const {
     const std::vector<uint64_t> totals = totals_of(measured_.rounds, crosses);

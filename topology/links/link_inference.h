@@ -1,5 +1,5 @@
-// Makes a LinkModel from measurements between hosts. Pure: the same measurements give the same
-// model on all ranks.
+// Makes a LinkModel from measurements between hosts. The functions are pure: the same measurements
+// give the same model on all ranks.
 //
 // The capacity of a resource is the highest rate that was observed to cross it. The model includes
 // a shared resource only if it would otherwise predict more than was observed:

@@ -111,7 +111,7 @@ struct LinkEnd {
   std::string_view nic;
 };
 
-// The resources that bytes cross from one end to the other.
+// A Route lists the resources that bytes cross from one end to the other.
 struct Route {
   std::vector<int> resources;  // in the order in which a byte crosses them
   uint64_t latency_ns = 0;

@@ -17,8 +17,8 @@ std::vector<int> way_up(const Machine& machine, int function) {
   return way;
 }
 
-// The lowest object above both functions, and the number of bridges that bytes pass below it on the
-// longer side.
+// A Meeting is the lowest object above two functions, and the number of bridges that bytes pass
+// below it on the longer side.
 struct Meeting {
   int node = kNone;
   size_t bridges = 0;

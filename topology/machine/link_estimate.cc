@@ -79,7 +79,7 @@ int find_named(const std::vector<Named>& all, std::string_view name) {
 
 // Adds to |host| the links and NICs of |said| that it lacks.
 void merge(const HostLinks& said, Host* host) {
-  std::vector<uint8_t> indices;  // of each link of |said|: its index in |host->pcie|
+  std::vector<uint8_t> indices;  // indices in |host->pcie|, by link of |said|
   for (const PcieLink& link : said.pcie) {
     int at = find_named(host->pcie, link.name);
     if (at < 0 && host->pcie.size() < UINT8_MAX) {

@@ -1,5 +1,5 @@
 // Makes a LinkModel from the ranks' descriptions of their hosts when there are no measurements.
-// Pure: the same descriptions give the same model on every rank.
+// The function is pure: the same descriptions give the same model on every rank.
 //
 //   host     the ranks with the same host id, host label and cluster
 //   NIC      one resource for each direction, with the NIC's rate

@@ -58,7 +58,7 @@ enum class NicKind : uint8_t {
 
 inline constexpr size_t kMaxFabric = 63;  // length of Nic::fabric in bytes
 
-// One port to a network, under the names that sockets and verbs use for it.
+// A Nic is one port to a network. It has the names that sockets and verbs use for the port.
 struct Nic {
   std::string interface;    // such as "eth0"; empty: there is none
   std::string rdma_device;  // such as "mlx5_0"; empty: there is none
@@ -66,9 +66,9 @@ struct Nic {
   NicKind kind = NicKind::kPhysical;
   NicState state = NicState::kUnknown;
   uint64_t mbit_per_s = 0;  // 0: unknown
-  // Indices in Machine::pci of the functions whose links the NIC's bytes use. For a bond, these are
-  // the functions under it. For a virtual function, it is the physical function. Empty: the host
-  // hides them, or there are none.
+  // Indices in Machine::pci of the functions whose links the NIC's bytes use. A bond has the
+  // functions under it. A virtual function has its physical function. Empty: the host hides the
+  // functions, or there are none.
   std::vector<int> functions;
   // Indices in Machine::numa_nodes of the nodes near a NIC without functions.
   std::vector<int> numa_nodes;
@@ -97,7 +97,7 @@ struct AcceleratorLink {
   int first = 0;             // lower index in Machine::accelerators
   int second = 0;            // higher index in Machine::accelerators
   std::string kind;          // such as "NVLink", "xGMI" or "HCCS"
-  uint64_t mbyte_per_s = 0;  // in one direction, over all lanes; 0: unknown
+  uint64_t mbyte_per_s = 0;  // rate of one direction, over all lanes; 0: unknown
   bool operator==(const AcceleratorLink&) const = default;
 };
 

@@ -37,17 +37,17 @@ class NicRules {
   static Result<NicRules> parse(std::string_view text);
 
   // Returns whether |nic| may be used for the accelerator, or the NUMA node, with the given index.
-  // A NIC that is down may not. A rule that lists NICs allows those and no others. Otherwise a NIC
-  // that no rule excludes may be used if it is physical, or if it is virtual and no physical NIC is
-  // up.
+  // A NIC that is down may not be used. A rule that lists NICs allows those and no others. Without
+  // such a rule, a NIC that no rule excludes may be used if it is physical, or if it is virtual and
+  // no physical NIC is up.
   bool allows_accelerator(const Machine& machine, size_t accelerator, const Nic& nic) const;
   bool allows_numa_node(const Machine& machine, size_t numa_node, const Nic& nic) const;
 
   // Returns whether there is a general rule: one for all users without a rule of their own.
   bool has_general() const { return find("") != nullptr; }
-  // Returns the indices in Machine::nics of the NICs that the general rule allows, or of those that
-  // may be used without a rule if there is none. They are in the order of the rule's list, then
-  // fastest first.
+  // Returns the indices in Machine::nics of the NICs that the general rule allows. If there is no
+  // general rule, returns the NICs that may be used without a rule. The NICs are in the order of
+  // the rule's list, then fastest first.
   std::vector<int> general(const Machine& machine) const;
 
   // Checks the rules. NOT_FOUND: a name matches no NIC, a user does not exist, or a list leaves a

@@ -218,8 +218,8 @@ Reach reach(const Port& one, const Port& other) {
 std::vector<PortPair> pair_ports(const std::vector<Port>& lower, const std::vector<Port>& upper,
                                  size_t most, const ReachFunction& reach) {
   const uint64_t slowest = slowest_of(lower, upper);
-  // Without rates nothing shows that a pair that may not work is needed. Ports that reach some port
-  // for certain are not used for such pairs.
+  // If no rate is known, nothing shows that a pair that may not work is needed. A port that reaches
+  // some port for certain is then not used for such a pair.
   const ReachFunction cautious = [&](size_t i, size_t j) {
     const Reach how = reach(i, j);
     if (how != Reach::kMaybe) return how;

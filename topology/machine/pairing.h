@@ -1,5 +1,5 @@
-// Decides which NICs of one host are connected to which NICs of another. Pure: if both ranks of a
-// pair pass the lower rank's ports first, both get the same result.
+// Decides which NICs of one host are connected to which NICs of another. The functions are pure: if
+// both ranks of a pair pass the lower rank's ports first, both get the same result.
 #pragma once
 
 #include <cstddef>
@@ -10,13 +10,13 @@
 
 namespace hetcomm::topology {
 
-// A NIC that a host offers to a peer. A list of ports has the order in which the data prefers their
-// NICs.
+// A NIC that a host offers to a peer. In a list of ports, the NICs that the data prefers come
+// first.
 struct Port {
   // Rate of the NIC. 0: unknown. An unknown rate counts as the slowest known rate of both sides. If
   // no rate is known, both sides count as having the same total rate, shared equally by their
-  // ports. A port that reaches another one for certain is then paired only with ports that it
-  // reaches for certain.
+  // ports. In that case, a port that reaches another one for certain is paired only with ports that
+  // it reaches for certain.
   uint64_t mbit_per_s = 0;
   std::vector<std::string> subnets;  // such as "192.0.2.0/24"
   std::string fabric;                // user's name for the port's network; empty: not set

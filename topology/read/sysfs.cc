@@ -301,8 +301,8 @@ class NicReader {
            uevent(master, "DEVTYPE=") == "team";
   }
 
-  // Returns the rest of the line that begins with |name| in the file `uevent` in |folder|, in which
-  // the kernel describes a device. Empty if there is none.
+  // Returns the rest of the line that begins with |name| in the file `uevent` in |folder|. The
+  // kernel describes a device in this file. Empty if there is no such line.
   static std::string uevent(const fs::path& folder, std::string_view name) {
     std::istringstream lines(read_file(folder / "uevent"));
     for (std::string line; std::getline(lines, line);) {
@@ -353,7 +353,7 @@ class NicReader {
     const bool is_active = read_line(files / "state").starts_with("4:");
     const double gbit = leading_number(read_line(files / "rate"));
     // A Soft-RoCE device has no card but runs over a network interface. Its rate is not used, since
-    // it is invented if that interface reports none.
+    // the kernel invents a rate if the interface reports none.
     const std::string parent = read_line(folder / "parent");
     const bool is_soft = !is_there(folder / "device");
     Nic& nic = is_soft ? nic_over(parent) : nic_at(folder, files, port);
@@ -382,7 +382,7 @@ class NicReader {
 
   // Returns the NIC of an RDMA port on a card: an existing NIC with the card's PCI function, or
   // else a new one. The existing NIC has the interface that the port names (RoCE). If the port
-  // names none (InfiniBand), it has the same port number.
+  // names no interface (InfiniBand), the existing NIC has the same port number.
   Nic& nic_at(const fs::path& folder, const fs::path& files, uint32_t port) {
     std::vector<int> functions;
     add_function(carrier_of(folder / "device"), functions);

@@ -119,9 +119,10 @@ std::pair<Bulk*, Code> BulkQueue::pop_completed() {
 bool BulkQueue::cancel(Bulk& bulk) {
   Transfer* transfer = of(bulk);
   if (transfer == nullptr || transfer->bulk != &bulk) return true;
-  // A copied put no longer reads the bulk's memory, and only the caller of fragment_completed()
-  // writes a copied get to it. But nothing at the peer fences a region: fragments in flight to it
-  // could land after later puts over another connection.
+  // A copied put no longer reads the bulk's memory. BulkSender::copy_out() alone writes a copied
+  // get to that memory, and skips cancelled bulks. A put to a region differs, since nothing at the
+  // peer fences the region: its fragments in flight could land after later puts over another
+  // connection.
   const bool into_region = transfer->key.kind == KeyKind::kRegion && !transfer->get;
   if (transfer->under_way > 0 && (transfer->direct || into_region)) return false;
   bulk.scratch[0] = 0;

@@ -1,9 +1,9 @@
-// The puts and gets of one endpoint, and the state of each:
+// BulkQueue holds the puts and gets of one endpoint. Each has a state:
 //
 //   push -> queued -(last fragment posted)-> posted -(last fragment completed)-> completed -> pop
 //
-// High-priority bulks come first. A fragment is a work request; BulkSender cuts bulks into
-// fragments.
+// High-priority bulks are posted before all others. A fragment is one work request. BulkSender cuts
+// the bulks into fragments.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,8 @@ namespace hetcomm::rdma {
 enum class BulkState : uint8_t { kFree, kQueued, kPosted, kCompleted };
 
 struct Transfer {
-  Bulk* bulk = nullptr;  // null: cancelled; fragments in flight use send slots only
+  // Null once cancelled. Fragments that are still in flight then use no memory of the bulk.
+  Bulk* bulk = nullptr;
   Key key;
   ExtentCursor cursor;     // the next byte to be posted
   uint64_t begun = 0;      // bytes posted
@@ -63,8 +64,8 @@ class BulkQueue {
   static Transfer* of(const Bulk& bulk) {
     return reinterpret_cast<Transfer*>(static_cast<uintptr_t>(bulk.scratch[0]));
   }
-  // Removes the bulk. Returns false if fragments in flight still use its memory or a region of the
-  // peer.
+  // Removes |bulk|. Returns false without effect if fragments in flight use its memory or write to
+  // a region of the peer.
   bool cancel(Bulk& bulk);
   // Drops all transfers. Call after the queue pair is destroyed.
   void drop_all();

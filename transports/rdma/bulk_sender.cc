@@ -12,8 +12,8 @@ namespace {
 // Numbers of work requests and send slots that bulks leave to messages.
 constexpr uint32_t kReservedRequests = QueuePair::kSendSlots + 4;
 constexpr uint32_t kReservedSlots = 8;
-// A put or get up to this size, or one whose pieces are smaller than kSmallPiece, goes through send
-// slots: copying is cheaper than registering.
+// A put or get goes through send slots if it has at most kCopiedBytes, or if its pieces are on
+// average smaller than kSmallPiece. Copying is then cheaper than registering.
 constexpr uint64_t kCopiedBytes = 4096;
 constexpr uint64_t kSmallPiece = 512;
 constexpr unsigned kInline = IBV_SEND_INLINE;
@@ -69,8 +69,8 @@ bool BulkSender::can_post(KeyKind kind, bool copied) const {
   if (last && transfer.state == BulkState::kQueued) queue_.all_posted(transfer);
 }
 
-// Posts a put that fits in one fragment if nothing is queued before it. Inline data is read
-// directly from user memory.
+// Posts a put that fits in one fragment, if nothing is queued before it. Returns false if it was
+// not posted. Inline data that is one piece is read directly from user memory.
 bool BulkSender::put_at_once(Bulk& bulk, const Key& key) {
   const ExtentView& local = bulk.local;
   const bool is_inline = local.length <= pair_.max_inline();
@@ -106,8 +106,8 @@ Code BulkSender::start(Bulk& bulk, bool get) {
   if (!allowed) return Code::kPermissionDenied;
   const bool small = length <= kCopiedBytes ||
                      length / std::max<size_t>(bulk.local.extents.size(), 1) < kSmallPiece;
-  // The head of a message is a piece of its own. If a request has one piece only, the data must be
-  // copied behind the head.
+  // The head of a message is a piece of its own. If requests can have only one piece, the data must
+  // be copied behind the head.
   const bool one_piece = key->kind == KeyKind::kCopiedTarget && pair_.max_pieces() == 1;
   const bool copied =
       (small || one_piece) && !port_.memory_regions().has_device(bulk.local.extents);
@@ -139,7 +139,8 @@ void BulkSender::post_fragment(Transfer& transfer) {
   }
 }
 
-// Writes the head into the next send slot if the target requires messages. Returns its size, or 0.
+// Writes the head into the next send slot if the target requires messages. Returns the size of the
+// head; 0 if there is none.
 size_t BulkSender::add_fragment_head(const Transfer& transfer) {
   if (transfer.key.kind != KeyKind::kCopiedTarget) return 0;
   encode_fragment_head(pair_.slot(), credits_.take_owed(),

@@ -1,10 +1,10 @@
-// Sends the puts and gets of one connection to the device: checks them, cuts them into fragments,
-// and posts the fragments within the limits of the queue pair, the peer's credits and the bytes in
-// flight.
+// BulkSender checks the puts and gets of one connection, cuts them into fragments, and posts the
+// fragments to the device. The room of the queue pair, the peer's credits and the bytes in flight
+// limit how much it posts.
 //
-// Small bulks are copied through send slots, since copying is cheaper than registering. For all
-// others the device accesses user memory directly. If memory cannot be registered, the rest of the
-// bulk is copied.
+// The device accesses user memory directly, with two exceptions. Small bulks are copied through
+// send slots, since copying is cheaper than registering. If memory cannot be registered, the rest
+// of the bulk is copied. Device memory is never copied.
 #pragma once
 
 #include <cstdint>
@@ -51,8 +51,8 @@ class BulkSender {
 
   bool has_completed() const { return queue_.has_completed(); }
   std::pair<Bulk*, Code> pop_completed() { return queue_.pop_completed(); }
-  // Forgets |bulk|. Returns false if fragments in flight still use its memory or a region of the
-  // peer.
+  // Forgets |bulk|. Returns false without effect if fragments in flight use its memory or write to
+  // a region of the peer.
   bool cancel(Bulk& bulk) { return queue_.cancel(bulk); }
   // Drops all transfers. Call after the queue pair is destroyed.
   void drop_all() { queue_.drop_all(); }
@@ -61,8 +61,8 @@ class BulkSender {
   bool some_passed() const { return some_passed_; }
 
  private:
-  // Returns whether a fragment for a key of |kind| may be posted now. |copied|: it goes through a
-  // send slot.
+  // Returns whether a fragment for a key of |kind| may be posted now. |copied|: the fragment goes
+  // through a send slot.
   bool can_post(KeyKind kind, bool copied) const;
   bool put_at_once(Bulk& bulk, const Key& key);
   void post_queued();

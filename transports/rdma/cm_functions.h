@@ -1,6 +1,6 @@
-// A table of all librdmacm functions that this transport calls: loaded at run time, or faked in
-// tests. Results and errno are as documented for the functions of the same name. The table exists
-// only if the headers were found at build time.
+// Cm is a table of all librdmacm functions that this transport calls. It is loaded at run time, or
+// faked in tests. Results and errno are as documented for the rdma_ functions of the same names.
+// The table exists only if the headers were found at build time.
 #pragma once
 
 #include <rdma/rdma_cma.h>
@@ -32,8 +32,8 @@ struct Cm {
   int (*establish)(rdma_cm_id* id);
 };
 
-// Returns the installed library's table, which is loaded once per process and kept, or the reason
-// why there is none.
+// Returns the installed library's table, or the reason why there is none. The library is loaded
+// once per process and never unloaded.
 Result<const Cm*> load_cm();
 
 }  // namespace hetcomm::rdma

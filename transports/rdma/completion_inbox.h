@@ -1,8 +1,9 @@
-// Completions that were fetched from the device but not yet handled, in order of arrival.
+// CompletionInbox holds completions that were fetched from the device but not yet handled, in order
+// of arrival.
 //
-// Two functions take completions out of order. take_all_of() removes all completions of a queue
-// pair that is being closed. put_aside() keeps completions from a peer that sends before this
-// side's connection is complete, until bring_back() or drop_aside().
+// Some completions leave this order. take_all_of() takes all completions of a queue pair that is
+// being closed. put_aside() keeps completions from a peer that sends before this side's connection
+// is complete. They stay aside until bring_back() or drop_aside().
 #pragma once
 
 #include <algorithm>
@@ -18,13 +19,14 @@ namespace hetcomm::rdma {
 
 class CompletionInbox {
  public:
-  // A fetch() that returns fewer completions has emptied the device's queue.
+  // Most completions that one fetch() takes. A fetch() that returns fewer has emptied the device's
+  // queue, unless memory ran out.
   static constexpr size_t kBatch = 32;
 
   CompletionInbox() { inbox_.reserve(2 * kBatch); }
 
   // Polls the device once. Returns the number of completions fetched; negative if the queue cannot
-  // be read.
+  // be read. Returns 0 if memory runs out.
   int fetch(const Verbs& verbs, ibv_cq* queue) {
     std::array<ibv_wc, kBatch> fresh;      // uninitialised, since most polls find nothing
     if (!make_room_for_batch()) return 0;  // completions stay on the device
@@ -65,9 +67,10 @@ class CompletionInbox {
   void put_aside(const ibv_wc& completion) { aside_.push_back(completion); }
   // Reserves space so that bring_back(number) cannot fail.
   void make_room_for(uint32_t number);
-  // Moves the completions of |number| that were put aside to the front of the unhandled ones.
+  // Moves the completions of queue pair |number| that were put aside to the front of the unhandled
+  // ones.
   void bring_back(uint32_t number);
-  // Passes the completions of |number| that were put aside to |use|, and removes them.
+  // Passes the completions of queue pair |number| that were put aside to |use|, and removes them.
   template <typename Use>
   void drop_aside(uint32_t number, Use&& use) {
     std::erase_if(aside_, [&](const ibv_wc& completion) {

@@ -1,4 +1,4 @@
-// A connection being made, on either side.
+// ConnectAttempt and Arrival are the two sides of a connection that is being made.
 //
 //   lower rank (ConnectAttempt)               higher rank (Arrival)
 //     makes a queue pair
@@ -11,7 +11,8 @@
 //
 // With HETCOMM_RDMA_CONNECT=cm neither side connects its queue pair by the other's parameters. The
 // answer has a token, with which the lower rank sends a request by rdma_cm (connection_manager.h).
-// Both then connect their queue pairs by the path that rdma_cm knows, before the ready byte.
+// Both sides then connect their queue pairs by the path that rdma_cm has found. The ready byte is
+// sent after that.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +32,7 @@ class Port;
 
 class ConnectAttempt final : public ConnectHandler, public Watcher, public CmHandler {
  public:
-  // |refused|: a failure that is already known; it is reported later.
+  // |refused|: a failure that is already known, or kOk. expire() reports the failure.
   ConnectAttempt(PendingConnections& owner, Port& port, const Destination& destination,
                  Status refused);
   ~ConnectAttempt();
@@ -40,7 +41,7 @@ class ConnectAttempt final : public ConnectHandler, public Watcher, public CmHan
   bool has_queue_pair() const { return pair_ != nullptr; }
 
   void start(std::vector<Address> addresses, const Gid& mine, const GidBytes& peer);
-  // These functions may destroy the attempt. Running out of memory is handled like any other
+  // expire() and the upcalls may destroy the attempt. They handle lack of memory like any other
   // failure.
   void expire(uint64_t now);
   void on_connect(Result<StreamSocket> socket) override;
@@ -69,7 +70,8 @@ class ConnectAttempt final : public ConnectHandler, public Watcher, public CmHan
   Gid mine_;
   GidBytes peer_gid_{};
   std::unique_ptr<QueuePair> pair_;
-  // The state of the rounds over all addresses (transports/tcp/connect_attempt.h).
+  // The next five fields are the state of the rounds over all addresses, which
+  // transports/tcp/connect_attempt.h describes.
   uint64_t round_ends_ns_ = 0;
   uint64_t deadline_ns_ = 0;
   uint32_t doublings_ = 0;
@@ -79,8 +81,8 @@ class ConnectAttempt final : public ConnectHandler, public Watcher, public CmHan
   UniqueFd socket_;  // set once the peer has proved its identity
   AnswerBytes answer_{};
   size_t received_ = 0;
-  Parameters peer_parameters_;        // valid once received
-  std::unique_ptr<CmConnection> cm_;  // set once the request is sent
+  Parameters peer_parameters_;        // valid once the answer is decoded
+  std::unique_ptr<CmConnection> cm_;  // set once connecting by rdma_cm has begun
 };
 
 class Arrival final : public Watcher, public CmHandler {
@@ -88,21 +90,23 @@ class Arrival final : public Watcher, public CmHandler {
   Arrival(PendingConnections& owner, Port& port, int peer, UniqueFd socket);
   ~Arrival();
 
-  // Starts the arrival. Returns false if it was refused and the peer was told why.
+  // Answers |hello| and starts to wait for the ready byte. Returns false if the arrival has failed.
+  // A peer that is refused is told why.
   bool start(ConstByteSpan hello);
   // Returns the number of the arrival's queue pair; 0 if it has none.
   uint32_t number() const { return number_; }
-  // Stops the queue pair, if there still is one. It then receives nothing more.
+  // Stops the queue pair, if there still is one, so that it receives nothing more.
   void stop() {
     if (pair_) pair_->stop();
   }
   int peer() const { return peer_; }
   // Returns whether the arrival waits for a connection by rdma_cm with |token|.
   bool awaits(const CmToken& token) const;
-  // Accepts the connection that the arrival has waited for.
+  // Connects the queue pair by the path of |connection|, and accepts |connection|. Refuses it if
+  // that fails.
   void take(std::unique_ptr<CmConnection> connection);
 
-  // These functions may destroy the arrival.
+  // expire() and the upcalls may destroy the arrival.
   void on_events(uint32_t events) override;
   void on_answer() override {}
   void on_ended(const Status& why) override;

@@ -76,7 +76,7 @@ sockaddr* writable(sockaddr_storage& copy, const Address& address) {
   return reinterpret_cast<sockaddr*>(&copy);
 }
 
-// Returns the text of a refusal. It comes from outside, so it is not printed verbatim.
+// Returns the text of a refusal. The peer chose its bytes, so unprintable ones are replaced.
 std::string text_of(const std::vector<std::byte>& data) {
   std::string text;
   for (const std::byte byte : data) {

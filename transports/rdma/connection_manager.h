@@ -1,4 +1,5 @@
-// Connections made by rdma_cm (HETCOMM_RDMA_CONNECT=cm), in terms that need no librdmacm header.
+// ConnectionManager makes connections by rdma_cm (HETCOMM_RDMA_CONNECT=cm). Its interface needs no
+// librdmacm header.
 //
 //   connects                                    listens
 //     address, route
@@ -10,9 +11,9 @@
 //     confirm()                        -->
 //
 // rdma_cm finds the path and does nothing else. Over the TCP connection (connect_attempt.h) both
-// sides have already proved their identity and exchanged their queue pairs and the token. A request
-// without an open token is refused. A path to a queue pair or address other than those exchanged is
-// not used.
+// sides have already proved their identity, exchanged their queue pairs' parameters and agreed on
+// the token. A request without an open token is refused. A path to a queue pair or address other
+// than those exchanged is not used.
 //
 // Queue pairs are created outside of librdmacm, which opens the device separately. They belong to
 // this transport's own context, like all other objects.
@@ -34,7 +35,8 @@ namespace hetcomm::rdma {
 
 struct Cm;
 
-// The poller makes these upcalls. They may destroy the connection.
+// Receives the upcalls of one connection. The poller makes them. An upcall may destroy the
+// connection.
 class CmHandler {
  public:
   // Reports to the connecting side that the peer has accepted.
@@ -46,8 +48,8 @@ class CmHandler {
   ~CmHandler() = default;
 };
 
-// A connection, initiated by either side. Its destruction also ends it for the peer. No call
-// blocks.
+// A connection that either side has initiated. Destroying it also ends the connection at the peer.
+// No call blocks.
 class CmConnection {
  public:
   virtual ~CmConnection() = default;
@@ -75,8 +77,8 @@ class CmListener {
 
 class ConnectionManager {
  public:
-  // Creates a manager that listens on the addresses of the device's port. Uses |cm|, or the
-  // installed library.
+  // Creates a manager that listens on the addresses of the device's port. If |cm| is null, it uses
+  // the installed library.
   static Result<std::unique_ptr<ConnectionManager>> create(const Cm* cm, const Device& device,
                                                            const Config& config, Poller& poller,
                                                            Log& log, CmListener& listener);
@@ -87,7 +89,8 @@ class ConnectionManager {
   virtual ~ConnectionManager() = default;
   // Returns the address that listens for connections to |gid|, if there is one.
   virtual std::optional<Address> address_of(const Gid& gid) const = 0;
-  // Sends a request to |to| from the address of |gid|, on which this side listens.
+  // Starts a request to |to| from the address of |gid|. Fails if this side does not listen on that
+  // address.
   virtual Result<std::unique_ptr<CmConnection>> connect(const Gid& gid, const Address& to,
                                                         const CmToken& token, const QueuePair& pair,
                                                         CmHandler& handler) = 0;

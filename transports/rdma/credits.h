@@ -1,11 +1,12 @@
-// The receives that the two sides of a connection have posted for each other's messages.
+// Credits counts the receives that the two sides of a connection have posted for each other's
+// messages.
 //
-// Each message, and each fragment of a put, consumes one receive. Each side counts the messages
-// that it may still send, and its debt: receives that it has reposted but not reported to the peer.
-// The head of each message pays the debt. If half of the receives are owed and there is nothing to
-// send, a separate message pays. The last credit is reserved for that message, which returns at
-// least half of the peer's credits, so two sides cannot starve each other. Puts leave a quarter of
-// the credits to messages.
+// Each message, and each fragment of a put to exposed memory, consumes one receive. Puts to regions
+// consume none. Each side counts the messages that it may still send, and its debt: receives that
+// it has reposted but not reported to the peer. The head of each message pays the debt. If half of
+// the receives are owed and there is nothing to send, a separate message pays. The last credit is
+// reserved for that message. It returns at least half of the peer's credits, so two sides cannot
+// starve each other. Puts leave a quarter of the credits to messages.
 #pragma once
 
 #include <algorithm>
@@ -45,9 +46,9 @@ class Credits {
  private:
   const uint32_t granted_;
   const uint32_t owned_;
-  uint32_t sendable_;
-  uint32_t used_ = 0;  // consumed but not yet reposted
-  uint32_t owed_ = 0;
+  uint32_t sendable_;  // credits left for this side's messages
+  uint32_t used_ = 0;  // receives consumed but not yet reposted
+  uint32_t owed_ = 0;  // receives reposted but not yet reported to the peer
 };
 
 }  // namespace hetcomm::rdma

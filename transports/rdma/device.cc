@@ -15,8 +15,8 @@ namespace {
 constexpr uint32_t kSpareReceives = 64;
 // Room for connections that are still closing while their successors start.
 constexpr uint32_t kSpareConnections = 8;
-// A device that supports it delays a completion event until this many completions have arrived, or
-// until this time has passed.
+// A device that supports moderation delays a completion event until this many completions have
+// arrived, or until this time has passed.
 constexpr uint16_t kModerationCount = 8;
 constexpr uint16_t kModerationUs = 4;
 

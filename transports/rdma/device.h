@@ -1,5 +1,5 @@
-// An open port and the objects that all connections of a transport share on it: protection domain,
-// completion queue with its channel, and shared receive queue.
+// Device holds an open port and the objects that all connections of a transport share on it:
+// protection domain, completion queue with its channel, and shared receive queue.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace hetcomm::rdma {
 
-// Number of work requests per connection, each of which may need a completion.
+// Most work requests in flight on one connection. Each may need a completion.
 inline constexpr uint32_t kSendDepth = 128;
 
 class Device {
@@ -46,7 +46,8 @@ class Device {
   // Returns the port's current LID; 0 if it cannot be queried.
   uint16_t lid_now() const;
 
-  // Counts a completion event that was read from the channel.
+  // Counts a completion event that was read from the channel. The destructor acknowledges all of
+  // them.
   void count_event() { ++events_; }
 
  private:

@@ -30,7 +30,7 @@ constexpr uint64_t kCopyNs = 5'000'000'000;
 // Time limit for a write if staging is forbidden.
 constexpr uint64_t kLongTrialNs = 500'000'000;
 
-// Memory from the device's allocator, and copies by the device's engines.
+// Scratch allocates memory on the device, and lets the device copy to and from it.
 class Scratch {
  public:
   explicit Scratch(const hetcomm::Device& device) : device_(device), table_(*device.table) {}
@@ -96,8 +96,8 @@ class Scratch {
   HangingCopy hanging_{};
 };
 
-// Two queue pairs of this process that are connected to each other. They use a NIC that is opened
-// separately, so they do not disturb the transport's work in flight.
+// Loopback connects two queue pairs of this process to each other. It opens the NIC separately, so
+// it does not disturb the transport's work in flight.
 class Loopback {
  public:
   static Result<std::unique_ptr<Loopback>> create(const Verbs& verbs, const Config& config,

@@ -1,9 +1,9 @@
-// The trial that determines whether the NIC can access a device's memory directly.
+// try_device() determines by a trial whether the NIC can access a device's memory directly.
 //
 // The methods in device_registration.h are tried in this order: dma-buf, plain registration. A
 // successful registration is no proof: the kernel may have registered something else, or the bus
-// may block the NIC. A method is used only after the NIC has written to the device and the device
-// has read the bytes back, and vice versa.
+// may block the NIC. A method is used only after two checks: the device has read the bytes that the
+// NIC wrote, and the NIC has read the bytes that the device wrote.
 #pragma once
 
 #include <cstdint>
@@ -21,18 +21,19 @@
 namespace hetcomm::rdma {
 
 struct DeviceVerdict {
-  std::optional<DeviceWay> way;
-  std::string text;  // the outcome of each method that was tried
-  // No method works, and at least one failed for a temporary reason: out of memory or other
+  std::optional<DeviceWay> way;  // the method that works; empty if none does
+  std::string text;              // the outcome of each method that was tried
+  // True if no method works and at least one failed for a temporary reason: lack of memory or other
   // resources, or a busy NIC.
   bool may_change = false;
   HangingCopy hanging{};
 };
-// Transfers data to and from memory of the device's allocator, through separate queue pairs on port
-// |nic| ("mlx5_0:1"), which it opens for this purpose. Takes a few milliseconds. If the NIC does
-// not complete the write, the trial waits 0.1 s per method, in addition to the time of the device's
-// own copies. It waits 0.5 s if HETCOMM_DEVICE_PATH=direct forbids staging. A device copy that
-// takes over 5 s ends the trial.
+// Runs the trial. Opens port |nic| ("mlx5_0:1") separately, and uses queue pairs of its own and
+// memory from the allocator of |device|.
+//
+// The trial usually takes a few milliseconds. If the NIC does not complete a write, each method
+// waits 0.1 s, or 0.5 s if HETCOMM_DEVICE_PATH=direct forbids staging. The device's own copies take
+// additional time. A copy that takes over 5 s ends the trial.
 DeviceVerdict try_device(const Verbs& verbs, const Config& config, const std::string& nic,
                          const ConnectionSettings& settings, const hetcomm::Device& device);
 

@@ -119,8 +119,8 @@ void RdmaEndpoint::revoke(const RemoteKey& key) {
     exposures_.remove(*exposure);
     return;
   }
-  // A write may be in flight. Destroying the queue pair stops it on any device. (Soft-RoCE holds a
-  // memory region from a write's first packet to its last.)
+  // A write may be in flight. Destroying the queue pair stops it on any device, even on Soft-RoCE,
+  // which holds a memory region from a write's first packet to its last.
   break_off("memory that the peer could still reach was revoked");
 }
 
@@ -271,7 +271,7 @@ void RdmaEndpoint::probe() {
   posted_at_probe_ = pair_->posted();
 }
 
-// Makes upcalls for data that was sent.
+// Makes the upcalls for completed bulks and for room to send. Returns the number of upcalls.
 int RdmaEndpoint::report() {
   int done = 0;
   while (bulks_.has_completed()) {

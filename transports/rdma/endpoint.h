@@ -1,12 +1,13 @@
-// One connection: a queue pair, and the TCP connection over which it was established. The end of
-// the TCP connection shows that the peer has closed or died, as does the end of the rdma_cm
-// connection, if there is one.
+// RdmaEndpoint is one connection: a queue pair, and the TCP connection over which it was
+// established. If the TCP connection ends, the peer has closed or died, and the endpoint closes. It
+// also closes if the rdma_cm connection ends, where there is one.
 //
-//   kOpen --(TCP ends)--> kClosing --(what had arrived was taken)--> kFailed --> on_failed
-//     \------(completion with an error, revoke, cancel, protocol error)----^
+//   kOpen --(TCP or rdma_cm ends)--> kClosing --(a short time passes)--> kFailed --> on_failed
+//     \------(completion with an error, revoke, cancel, protocol error)--------^
 //
-// A failing endpoint stops, drains and destroys its queue pair, so the device no longer accesses
-// memory for this connection.
+// A closing endpoint sends nothing, but takes the data that has already arrived. A failing endpoint
+// stops, drains and destroys its queue pair, so the device no longer accesses memory for this
+// connection.
 #pragma once
 
 #include <cstdint>
@@ -35,7 +36,7 @@ struct Connected {
   std::unique_ptr<QueuePair> pair;  // connected to |peer|
   Parameters peer;
   UniqueFd socket;
-  std::unique_ptr<CmConnection> cm;  // nullptr: made without rdma_cm
+  std::unique_ptr<CmConnection> cm;  // null if made without rdma_cm
 };
 
 class RdmaEndpoint final : public Endpoint,
@@ -79,9 +80,9 @@ class RdmaEndpoint final : public Endpoint,
   void on_received(const ibv_wc& completion, const std::byte* slot);
   // Records that all work posted up to |id| has completed. Makes no upcalls.
   void on_sent(uint64_t id);
-  // Breaks the connection. The next progress() that finds a handler calls on_failed. Makes no
-  // upcalls. It never fails, and may be called at any time.
-  // |unanswered|: the device has sent a request so often without an answer that it gave up.
+  // Breaks the connection without upcalls. The next progress() with a handler calls on_failed. This
+  // function never fails, and may be called at any time.
+  // |unanswered|: the device gave up a request, since the peer answered none of its retries.
   void break_off(std::string_view reason, bool unanswered = false) noexcept;
   // Sends as much as possible, and makes the upcalls that are due, on_failed among them. Returns
   // the number of actions.

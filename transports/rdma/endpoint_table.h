@@ -1,9 +1,9 @@
-// The endpoints of a transport, indexed by queue pair number, and a list of those that have work to
-// do.
+// EndpointTable finds the endpoints of a transport by queue pair number, and lists those that have
+// work to do.
 //
-// Some work concerns idle endpoints: unsignalled work that nothing will confirm (a silent tail), a
-// revocation that may have silently stopped a queue pair, and a cut path. The table does this work
-// when the transport asks for it.
+// Idle endpoints need attention in three cases: unsignalled work that nothing will confirm (a
+// silent tail), a revocation that may have silently stopped a queue pair, and a broken path. The
+// table checks for each case when the transport asks it to.
 #pragma once
 
 #include <cstddef>
@@ -65,7 +65,7 @@ class EndpointTable {
   std::unordered_map<uint32_t, RdmaEndpoint*> by_number_;
   RdmaEndpoint* last_found_ = nullptr;
   std::vector<RdmaEndpoint*> active_;  // null: the endpoint has left; run_active() closes the gap
-  bool urgent_ = false;                // an active endpoint has more work than a silent tail
+  bool urgent_ = false;                // an active endpoint may have urgent work
   bool has_suspects_ = false;
 };
 

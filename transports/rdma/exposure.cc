@@ -50,7 +50,7 @@ Result<RemoteKey> ExposureTable::add(const iovec& piece, Access access, uint64_t
                      .kind = kind});
 }
 
-// Returns the next free slot. Keeps a few slots unused for a while before they are reused.
+// Returns the next free slot. Adds slots until there are kFirst, so that no slot is soon reused.
 uint32_t ExposureTable::reserve() {
   constexpr size_t kFirst = 64;
   if (first_free_ != kNone && slots_.size() >= kFirst) return first_free_;

@@ -1,6 +1,6 @@
-// The memory that one endpoint has exposed to its peer. On the wire an entry is identified by its
-// slot and the slot's generation, so an immediate from the peer finds either the intended entry or
-// nothing.
+// ExposureTable records the memory that one endpoint has exposed to its peer. On the wire an entry
+// is identified by its slot and the slot's generation, so an immediate from the peer finds either
+// the intended entry or nothing. A generation is reused only after 2^18 uses of its slot.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace hetcomm::rdma {
 struct Exposure {
   MemoryRegion* memory_region = nullptr;  // null for empty memory and copied targets
   // Address of a put target that could not be registered: the processor copies fragments to it.
-  // Null: the device writes to the memory itself.
+  // Null for all other memory.
   std::byte* copied_to = nullptr;
   uint64_t cookie = 0;
   uint64_t length = 0;
@@ -33,15 +33,15 @@ class ExposureTable {
   ExposureTable(const ExposureTable&) = delete;
   ExposureTable& operator=(const ExposureTable&) = delete;
 
-  // Adds |piece|. A target that cannot be registered becomes a copied target, unless it is device
-  // memory.
+  // Adds |piece|. A target that cannot be registered for lack of resources becomes a copied target,
+  // unless it is device memory.
   Result<RemoteKey> add(const iovec& piece, Access access, uint64_t cookie);
   // Returns the live entry that |key| names; nullptr if there is none.
   Exposure* find(const RemoteKey& key);
   Exposure* find(uint32_t immediate);
   void remove(Exposure& exposure);
-  // Removes |exposure|. Returns true if the peer no longer has access on return; false if this
-  // table cannot ensure that.
+  // Ends the peer's access to |exposure| and removes it. Returns false without effect if the table
+  // cannot end the access.
   bool revoke(Exposure& exposure);
   void clear();
 

@@ -13,7 +13,7 @@ namespace {
 
 class RdmaFactory final : public TransportFactory {
  public:
-  // Null |verbs| or |cm|: the installed library, which is loaded on demand.
+  // If |verbs| or |cm| is null, the installed library is loaded on demand.
   explicit RdmaFactory(const Verbs* verbs, const Cm* cm) : verbs_(verbs), cm_(cm) {}
 
   std::string_view name() const override { return "rdma"; }

@@ -72,7 +72,8 @@ struct Pages {
   const size_t size;
 };
 
-// Removes memory in a thread by mapping over it, so that it leaves no hole for other mappings.
+// Taker removes memory in a separate thread. It maps over the memory, so that no hole is left for
+// other mappings.
 struct Taker {
   Status start(std::byte* begin, size_t bytes) {
     page = begin;
@@ -215,7 +216,7 @@ void MemoryEvents::let_go(const MemoryRange& range, size_t from) {
 }
 
 bool MemoryEvents::changing() const {
-  // An empty request: the kernel first checks whether it has to answer EAGAIN.
+  // The request is empty. The kernel first checks whether it has to answer EAGAIN.
   uffdio_writeprotect nothing{};
   const bool again = ioctl(events_.get(), UFFDIO_WRITEPROTECT, &nothing) != 0 && errno == EAGAIN;
   std::atomic_thread_fence(std::memory_order_acquire);
@@ -223,7 +224,7 @@ bool MemoryEvents::changing() const {
 }
 
 // Determines whether changing() can be trusted. Linux before 5.15 forgot one call when another call
-// ended. Two threads remove one page each while no reader runs.
+// ended. In this test two threads remove one page each while no reader runs.
 Status MemoryEvents::try_out() {
   const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
   Pages pages(2 * page);

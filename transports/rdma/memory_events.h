@@ -1,5 +1,5 @@
-// State shared by all memory monitors of the process: the descriptor, the thread that reads it, the
-// watched ranges, and the ranges that were lost most recently.
+// MemoryEvents is the state that all memory monitors of the process share: the descriptor, the
+// thread that reads it, the watched ranges, and the ranges that were lost most recently.
 #pragma once
 
 #include <sys/types.h>
@@ -30,8 +30,8 @@ class MemoryEvents {
   bool watch(const MemoryRange& range);
   void unwatch(const MemoryRange& range);
 
-  // Returns whether a call that has not returned may be removing watched memory, or may have
-  // removed it. If not, sequence() covers all memory removed so far.
+  // Returns whether some thread is still in a system call that may be removing watched memory, or
+  // may have removed it. If not, sequence() covers all memory removed so far.
   bool changing() const;
 
   // Returns a number that changes with every event. It is odd while an event may have been read
@@ -51,9 +51,10 @@ class MemoryEvents {
   void read_events();
   void let_go(const MemoryRange& range, size_t from);
 
-  // A forked child has a copy of this object, but no thread.
+  // The process that created this object. A forked child has a copy of the object, but no thread.
   const pid_t process_;
-  UniqueFd events_;  // closed by the thread, if there is one; none in a forked child
+  // The userfaultfd. The thread closes it, if there is one. In a forked child it is already closed.
+  UniqueFd events_;
   UniqueFd stop_;
 
   // Held during system calls and allocations. The thread never takes it.

@@ -1,7 +1,7 @@
-// Reports exactly which watched memory was unmapped, moved or discarded (munmap, mremap, brk, mmap
-// over it, madvise), before the call responsible returns. Uses only the events of the kernel's
-// userfaultfd. Memory is watched in write-protect mode but never protected, so no access ever
-// faults.
+// MemoryMonitor reports which watched memory was unmapped, moved or discarded (munmap, mremap, brk,
+// mmap over it, madvise). It knows of a loss before the responsible call returns. It uses only the
+// events of the kernel's userfaultfd. Memory is watched in write-protect mode but never protected,
+// so no access ever faults.
 //
 // The kernel blocks the caller of munmap until the event has been read, so a separate thread reads
 // the events. The thread takes no lock that is ever held during an allocation, and allocates
@@ -9,7 +9,8 @@
 //
 // The caller is blocked, but the addresses are not: another thread may have mapped them again
 // before the event arrives. The kernel counts changes in progress from before the memory
-// disappears, and answers EAGAIN to other requests until they are complete. settle() checks that.
+// disappears. It answers EAGAIN to other userfaultfd requests until the changes are complete.
+// settle() checks for this answer.
 //
 // Only one descriptor can watch a piece of memory, so all monitors of the process share one
 // descriptor and one thread. Both exist from the creation of the first monitor to the destruction
@@ -37,7 +38,7 @@ class MemoryEvents;
 // One user's view of the events. Not thread-safe.
 class MemoryMonitor {
  public:
-  // Creates a monitor. kUnsupported: the kernel or the container does not allow it.
+  // Creates a monitor. Returns kUnsupported if the kernel or the container does not allow it.
   static Result<std::unique_ptr<MemoryMonitor>> create();
   // Unwatches the ranges that are still watched.
   ~MemoryMonitor();
@@ -45,17 +46,17 @@ class MemoryMonitor {
   MemoryMonitor& operator=(const MemoryMonitor&) = delete;
 
   // Watches |range|, which consists of whole pages. Returns false if this memory cannot be watched:
-  // it belongs to a file, or something other than a monitor watches it. Shared memory can be
-  // watched from Linux 5.19 on, except that pages removed through its descriptor (ftruncate,
+  // it belongs to a file, it is shared memory before Linux 5.19, or something other than a monitor
+  // watches it. Pages of shared memory that are removed through its descriptor (ftruncate,
   // fallocate) cause no event. Ranges may overlap, even across monitors. Memory in several ranges
   // stays watched until the last of these ranges is unwatched.
   bool watch(const MemoryRange& range);
   // Ends one watch. Call once for each successful watch(). The memory may already be unmapped.
   void unwatch(const MemoryRange& range);
 
-  // Returns true if anything_lost() covers all watched memory that has become free for reuse.
-  // Returns false if a call that unmaps takes long, so watched memory may be lost without a report
-  // yet. Costs a system call.
+  // Returns true if anything_lost() covers all watched memory that has become free for reuse. Waits
+  // up to 0.1 ms for calls that unmap memory. Returns false if one has not ended by then: watched
+  // memory may be lost without a report yet. Costs at least one system call.
   bool settle();
 
   static constexpr size_t kMax = 256;
@@ -66,8 +67,8 @@ class MemoryMonitor {
   };
   // Returns false if no memory was lost since the last take(). Costs one load.
   bool anything_lost() const;
-  // Reports memory that was lost by calls that have returned, or before settle(). Some of it may
-  // belong to other monitors.
+  // Reports the memory lost since the last take(): by calls that have returned, or before settle()
+  // returned true. Some of it may belong to other monitors.
   void take(Lost& out);
 
  private:
@@ -76,7 +77,7 @@ class MemoryMonitor {
   const std::shared_ptr<MemoryEvents> events_;
   std::vector<MemoryRange> watched_;
   uint64_t seen_ = 0;   // the events' sequence number at the last take()
-  uint64_t taken_ = 0;  // losses reported so far, of all losses ever
+  uint64_t taken_ = 0;  // the process's losses that take() has covered so far
 };
 
 }  // namespace hetcomm::rdma

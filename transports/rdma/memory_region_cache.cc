@@ -13,7 +13,7 @@
 namespace hetcomm::rdma {
 namespace {
 
-// The most memory regions that are cached, since each may split a mapping of the process in three.
+// Most memory regions that are cached. Each may split a mapping of the process in three.
 constexpr size_t kMaxKept = 1024;
 constexpr int kRemote = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
 

@@ -1,20 +1,23 @@
-// Memory regions over user memory, cached for reuse where that is safe.
+// MemoryRegionCache creates memory regions over user memory, and caches them for reuse where that
+// is safe.
 //
 // Reuse is safe if the cache notices that memory disappears. A memory region pins pages, and memory
 // that is unmapped and mapped again has different pages. The device would then write to pages that
-// no one sees. The cache uses MemoryMonitor (userfaultfd events) to notice. Memory that cannot be
-// watched, or all memory if the kernel does not allow watching, is registered for each operation
-// and released after it, which is slower but always correct. Hooks on malloc and munmap are not
-// used, since they miss calls that bypass them.
+// no one sees. MemoryMonitor (userfaultfd events) tells the cache of lost memory. Memory that
+// cannot be watched is registered for each operation and released after it, which is slower but
+// always correct. If the kernel does not allow watching, this holds for all memory. Hooks on malloc
+// and munmap are not used, since they miss calls that bypass them.
 //
-// A memory region covers exactly the requested range, so a peer that has its key reaches nothing
-// else. Idle regions above |limit_bytes| are dropped, least recently used first. After fork() the
-// child must not use the context. The parent's memory regions remain correct, since the kernel
-// immediately copies pinned pages for the child (before Linux 5.12: ibv_fork_init).
+// A memory region whose key peers get covers exactly the requested range, so they reach nothing
+// else. When cached regions exceed |limit_bytes|, idle ones are dropped, least recently used first.
+//
+// After fork() the child must not use the context. The parent's memory regions remain correct,
+// since the kernel immediately copies pinned pages for the child. Before Linux 5.12, ibv_fork_init
+// protects them instead.
 //
 // Device memory is named by its placeholder (DeviceRange). For this side's own use, one memory
-// region covers all of it while it is attached. If peers get a key, the region covers exactly the
-// requested range. It may be cached until detach(), since device memory does not disappear before.
+// region covers all of it while it is attached. Other regions of device memory may be cached until
+// detach(), since device memory does not disappear before.
 #pragma once
 
 #include <cstdint>
@@ -56,14 +59,15 @@ class MemoryRegion {
   };
   Id id_;
   ibv_mr* mr_ = nullptr;
-  uint64_t shift_ = 0;  // distance to addresses of this process, modulo 2^64; 0 for host memory
+  uint64_t shift_ = 0;  // added to an address of this process, modulo 2^64; 0 for host memory
   uint32_t users_ = 0;
   bool cached_ = false;
   bool watched_ = false;
   std::list<MemoryRegion>::iterator self_;
 };
 
-// Calls ibv_reg_mr, and explains errors: RLIMIT_MEMLOCK and so on.
+// Calls ibv_reg_mr. If memory or a limit is exhausted, the text of the failure explains
+// RLIMIT_MEMLOCK.
 Result<ibv_mr*> register_memory(const Verbs& verbs, ibv_pd* pd, void* address, uint64_t length,
                                 int access);
 
@@ -79,9 +83,9 @@ class MemoryRegionCache {
   // Returns a memory region that is valid until release(). Each successful acquire() needs one
   // release().
   Result<MemoryRegion*> acquire(const void* address, uint64_t length, int access);
-  // Acquires |part| of |whole|. The region covers all of |whole| if it can be cached, since the
-  // other parts follow. Otherwise it covers only |part|, since each part is pinned and released
-  // separately.
+  // Acquires |part| of |whole|. The region covers all of |whole| if that is device memory or can be
+  // cached, since the other parts follow. Otherwise the region covers only |part|, since each part
+  // is pinned and released separately.
   Result<MemoryRegion*> acquire_part(const iovec& whole, const iovec& part, int access);
   void release(MemoryRegion* region);
   // Releases |region|. Returns true if no peer can reach the memory through it any longer. Returns
@@ -96,7 +100,8 @@ class MemoryRegionCache {
   Result<Registered> register_alone(const void* address, uint64_t length, int access);
 
   Status attach(const DeviceRange& range, DeviceWay way);
-  // Detaches device memory. None of it may be acquired.
+  // Detaches the device memory at |placeholder|. All regions acquired in it must have been
+  // released.
   void detach(const std::byte* placeholder);
   // Returns whether any of |extents| is device memory.
   bool has_device(Extents extents) const;
@@ -132,8 +137,8 @@ class MemoryRegionCache {
   bool told_of_copying_ = false;
   const uint64_t limit_bytes_;
   const bool strict_;
-  // Longest range that is still registered for caching. The kernel has refused a longer one, even
-  // when no region was idle.
+  // Longest extent that acquire_part() still tries to register as a whole. Lowered when the
+  // kernel refuses an extent even though no region is idle.
   uint64_t most_bytes_ = UINT64_MAX;
   uint64_t cached_bytes_ = 0;
   List all_;   // in use or not cached

@@ -1,9 +1,10 @@
-// The messages of one connection in both directions: their heads, which are short because each is
-// encoded relative to the previous one (decode_head), and the credits that they carry.
+// MessagePort sends the messages of one connection, and reads the heads of those that arrive. It
+// handles the credits in the heads. A head is short, since it is encoded relative to the previous
+// one (decode_head).
 //
-// Sending does not check for room, so the caller checks first. A posted message is sent
-// immediately, together with everything added to the queue pair before it. Sending is forced
-// inline, since short messages pay for every call.
+// send() does not check for room, so the caller checks first. A posted message is sent immediately,
+// together with everything added to the queue pair before it. send() is forced inline, since short
+// messages pay for every call.
 #pragma once
 
 #include <array>
@@ -22,7 +23,7 @@ namespace hetcomm::rdma {
 class MessagePort {
  public:
   // |peer_slot_bytes|: size of the peer's receives. |slot_bytes|: size of this side's receives.
-  // |pair| may be destroyed before this object, which is then no longer called.
+  // |pair| may be destroyed before this object. No function may be called after that.
   MessagePort(QueuePair& pair, Credits& credits, uint32_t peer_slot_bytes, uint32_t slot_bytes)
       : pair_(pair),
         credits_(credits),

@@ -1,8 +1,8 @@
 // Chooses the port of a device and reads its addresses (GIDs). Finding a port does not open the
 // device if the kernel's files contain enough information.
 //
-// Devices other than InfiniBand and RoCE (iWARP, usNIC, EFA) are skipped. The first usable port is
-// chosen, in the order of HETCOMM_RDMA_NIC. If that is empty, the fastest active port is chosen.
+// Devices other than InfiniBand and RoCE (iWARP, usNIC, EFA) are skipped. The first usable port in
+// HETCOMM_RDMA_NIC is chosen. If that variable is empty, the fastest active port is chosen.
 // Rejected ports are listed with the reason.
 #pragma once
 
@@ -45,8 +45,8 @@ struct Nic {
   uint16_t lid = 0;
   ibv_mtu mtu = IBV_MTU_1024;  // MTU in use
   uint64_t rate_mbit = 0;
-  // True if the device was open when it was examined. Otherwise |mtu| and the two fields after this
-  // one are unknown.
+  // True if the device was open when it was examined. Otherwise |mtu|, |max_message_bytes| and
+  // |limits| are unknown.
   bool was_open = false;
   uint32_t max_message_bytes = 0;
   ibv_device_attr limits{};
@@ -69,9 +69,9 @@ struct FoundNic {
   Nic nic;
   std::string others;  // rejected ports, with reasons
 };
-// Finds the best port, or the port |instance| places after it if it is good enough to share load
-// with the best port. Briefly opens a device if the kernel's files do not contain enough
-// information.
+// Finds the best port, or the port |instance| places after it. Ports that are too slow to share
+// load with the best port are left out. Briefly opens a device if the kernel's files do not contain
+// enough information.
 Result<FoundNic> find_nic(const Verbs& verbs, const Config& config, size_t instance = 0);
 // Finds the port called |name| ("mlx5_0:1").
 Result<FoundNic> find_named_nic(const Verbs& verbs, const Config& config, const std::string& name);
@@ -95,7 +95,7 @@ Result<OpenNic> open_named_nic(const Verbs& verbs, const Config& config, const s
 void refresh_addresses(const Verbs& verbs, ibv_context* context, const Config& config, Nic& nic);
 // Logs one warning for every name in HETCOMM_RDMA_NIC that is no device of this host.
 void warn_of_unknown_devices(const Verbs& verbs, const Config& config, Log& log);
-// Returns the number of usable ports, at most |most|.
+// Returns the number of ports that find_nic() can find, at most |most|.
 size_t count_nics(const Verbs& verbs, const Config& config, size_t most);
 
 }  // namespace hetcomm::rdma

@@ -1,5 +1,5 @@
-// Connections being established: finds the way to a peer, accepts peers, and holds each attempt and
-// arrival until it becomes an endpoint or fails.
+// PendingConnections establishes connections. It finds the way to a peer, accepts peers, and holds
+// each attempt and arrival until that becomes an endpoint or fails.
 #pragma once
 
 #include <cstddef>
@@ -25,8 +25,8 @@ class PendingConnections final : public AcceptHandler, public CmListener {
   PendingConnections(Port& port, EndpointTable& endpoints);
   ~PendingConnections();
 
-  // Creates the listener, once the port has been found. With |use_cm| the port is open, and the
-  // call creates the connection manager with |cm|, or with the installed librdmacm if |cm| is null.
+  // Creates the listener. Call after the port has been found. |use_cm|: also creates the connection
+  // manager on the open port, with |cm|, or with the installed librdmacm if |cm| is null.
   Status open(bool use_cm, const Cm* cm);
   // Starts to accept peers.
   Status start();
@@ -37,9 +37,10 @@ class PendingConnections final : public AcceptHandler, public CmListener {
   // poller.
   void connect(const Destination& destination, ConstByteSpan contact);
   void cancel(const Destination& destination);
-  // Returns whether queue pair |number| belongs to a connection that is not yet complete.
+  // Returns whether queue pair |number| belongs to an arrival. Its peer may already send messages.
   bool owns(uint32_t number) const;
-  // Returns the number of the transport's queue pairs, including those of endpoints.
+  // Returns the number of the transport's queue pairs: one for each attempt, for each arrival, and
+  // for each endpoint that has not failed.
   size_t queue_pairs() const;
   // Handles expired deadlines. Makes upcalls. Returns the number of actions. The transport calls it
   // every 10 ms, and immediately after connect(), so an arrival's deadline may be noticed up to 10

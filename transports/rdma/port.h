@@ -1,8 +1,8 @@
-// A transport's port, with everything that all of its connections share: queues, receives, memory
-// regions, settings.
+// Port is the port of one transport, with everything that the transport's connections share:
+// queues, receives, memory regions, settings.
 //
 //   found   name and addresses are known; the device is closed and costs nothing
-//   open    from the first open() on, until destruction
+//   open    from the first successful open() on, until destruction
 //
 // Members are destroyed in reverse order, so the device's objects are destroyed before the device.
 #pragma once
@@ -30,8 +30,8 @@ class PortHandler {
   virtual Status on_port_opened() = 0;
   // Reports that the device is about to be closed, since one of its objects could not be created.
   virtual void on_port_closing() noexcept = 0;
-  // Reports that the device or its queues have failed, so no connection can continue. It may be
-  // called repeatedly, from inside any call of the port.
+  // Reports that the device or its queues have failed, so no connection can continue. Any call of
+  // the port may make this upcall, also repeatedly.
   virtual void on_port_broken(std::string_view reason) noexcept = 0;
 
  protected:
@@ -49,9 +49,9 @@ class Port {
 
   // Finds the port. Must succeed before any other call.
   Status find(const Verbs& verbs);
-  // Opens the device and creates its queues unless it is already open. After a failure, calls
-  // report the same failure for a short time before the next attempt. Running out of memory is
-  // handled like any other failure.
+  // Opens the device and creates its queues, unless it is already open. After a failure, calls
+  // report the same failure for 0.1 s before the next attempt. Lack of memory is also returned as a
+  // failure, but the next call tries again immediately.
   Status open();
   bool is_open() const { return device_ != nullptr; }
 
@@ -62,7 +62,7 @@ class Port {
   const Verbs& verbs() const { return *verbs_; }
   // Returns the port as found, or as the open device reports it.
   const Nic& nic() const { return is_open() ? device_->nic() : found_; }
-  // These objects exist only while the port is open.
+  // Only while the port is open: device(), has_address(), memory_regions(), receives().
   Device& device() { return *device_; }
   // Returns whether the port still has |gid|. Queries the device, since the event of a change may
   // not have been read yet.
@@ -77,8 +77,8 @@ class Port {
   // Records the first reason, and informs the handler.
   void break_down(std::string_view reason) noexcept;
 
-  // Opens the port, and creates a queue pair with receives. |count| is the number of queue pairs,
-  // including this one.
+  // Opens the port, ensures that there are receives for |count| queue pairs, and creates a queue
+  // pair. |count| includes the new queue pair.
   Result<std::unique_ptr<QueuePair>> make_queue_pair(size_t count);
   Parameters parameters_of(const QueuePair& pair, const Gid& mine, const GidBytes& peer) const;
   // Stops |pair| and fetches all its completions. Bounded in time; makes no upcalls.
@@ -98,7 +98,8 @@ class Port {
   void post_receives() {
     if (is_open() && !receives_->flush()) break_down("receives cannot be posted");
   }
-  // Requests an event for the open port's next completion. Returns false if the port is broken.
+  // Requests an event for the next completion, unless the port is broken. Returns false if the
+  // device refuses, which breaks the port. The port must be open.
   bool arm();
   // Reads all completion events after at least one has arrived.
   void take_completion_events();

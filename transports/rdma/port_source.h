@@ -1,5 +1,5 @@
-// The ports of an RDMA device, as reported by the open device or by the kernel's files, which do
-// not require opening it.
+// PortSource describes the ports of an RDMA device. OpenPorts asks the open device. PortFiles reads
+// the kernel's files, for which the device need not be open.
 #pragma once
 
 #include <cstdint>
@@ -21,10 +21,11 @@ struct PortState {
 
 class PortSource {
  public:
-  // Returns the number of ports, which are numbered from 1. 0: this source has no information.
+  // Returns the number of ports, which are numbered from 1. Returns 0 if this source has no
+  // information.
   virtual uint32_t ports() const = 0;
   virtual Result<PortState> read(uint8_t port) const = 0;
-  // Returns bytes and type of a GID. All-zero bytes mean that there is no GID.
+  // Returns bytes and type of a GID. If there is no GID, returns nullopt or all-zero bytes.
   virtual std::optional<ibv_gid_entry> gid(uint8_t port, uint32_t index) const = 0;
 
  protected:

@@ -1,5 +1,5 @@
-// Regions that this process has published on one transport. Each has its own memory region on the
-// NIC, which is destroyed with it.
+// PublishedRegions records the regions that this process has published on one transport. Each has
+// its own memory region on the NIC. Removing a region destroys its memory region.
 #pragma once
 
 #include <vector>
@@ -17,8 +17,8 @@ class PublishedRegions {
   PublishedRegions& operator=(const PublishedRegions&) = delete;
 
   Result<RemoteKey> add(const Region& region);
-  // Removes a region. After the return no peer can reach it. If the device does not release it, the
-  // port is broken.
+  // Removes a region, so that no peer can reach it. If the device does not release the region, the
+  // port is broken down, which ends all connections.
   void remove(const RemoteKey& key);
 
  private:

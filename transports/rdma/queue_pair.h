@@ -1,11 +1,11 @@
-// One RC queue pair with its send queue: the ring of records of posted work, the send slots, and
-// the choice of work requests that ask for a completion.
+// QueuePair is one RC queue pair with its send queue: the ring of records of posted work, the send
+// slots, and the choice of work requests that ask for a completion.
 //
-// A request is signalled if the caller asks for it (large fragments, the end of a bulk). In
-// addition, every kSignalEvery-th request is signalled. There are more send slots and work requests
-// than that, so waiting for either always ends with a completion. When nothing more is sent,
-// nudge() posts an empty signalled write. Its completion confirms the unsignalled requests before
-// it.
+// A request is signalled if the caller asks for a completion (large fragments, the end of a bulk).
+// In addition, every kSignalEvery-th request is signalled. There are more than kSignalEvery send
+// slots and work requests, so waiting for either always ends with a completion. When nothing more
+// is sent, nudge() adds an empty signalled write. Its completion confirms the unsignalled requests
+// before it.
 #pragma once
 
 #include <array>
@@ -48,8 +48,8 @@ struct Path {
   ibv_mtu mtu = IBV_MTU_1024;
   uint16_t partition = 0;  // index in the port's partition table
   uint32_t queue_pair = 0;
-  uint32_t send_sequence = 0;  // first packet sequence number that this side sends
-  uint32_t receive_sequence = 0;
+  uint32_t send_sequence = 0;     // first packet sequence number that this side sends
+  uint32_t receive_sequence = 0;  // first packet sequence number that the peer sends
 };
 
 class QueuePair {
@@ -64,7 +64,7 @@ class QueuePair {
   // |node|.
   static Result<std::unique_ptr<QueuePair>> create(Device& device, uint32_t slot_bytes,
                                                    int node = kAnyNumaNode);
-  // Destroys the queue pair: the device no longer accesses memory for it.
+  // Destroys the queue pair. The device then no longer accesses memory for it.
   ~QueuePair();
   QueuePair(const QueuePair&) = delete;
   QueuePair& operator=(const QueuePair&) = delete;
@@ -83,7 +83,7 @@ class QueuePair {
   Status connect(const Path& path, const Parameters& peer, const ConnectionSettings& settings);
   // Puts the queue pair into the error state: no new work begins, and all posted work is flushed.
   void stop();
-  // Returns whether the device has put the queue pair into the error state.
+  // Returns whether the queue pair is in the error state or cannot be queried.
   bool is_in_error() const;
 
   // --- posting
@@ -169,7 +169,7 @@ class QueuePair {
   const uint32_t slot_bytes_;
   ibv_qp* qp_ = nullptr;
   uint32_t packet_sequence_ = 0;
-  std::optional<uint32_t> gid_index_;  // none: connected by LID
+  std::optional<uint32_t> gid_index_;  // empty if connected by LID
   GidBytes gid_{};
   uint16_t lid_ = 0;  // the port's LID, on InfiniBand
   size_t max_inline_ = 0;

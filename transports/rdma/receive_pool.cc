@@ -66,8 +66,8 @@ Status ReceivePool::add_slab() {
 
 bool ReceivePool::replace_lost() { return add_slab().ok(); }
 
-// Arms one warning, which the device disarms with the event. A device that cannot warn continues
-// without warnings.
+// Arms one warning: the device reports once that fewer than kFew slots are left. A device that
+// cannot warn continues without warnings.
 void ReceivePool::warn_when_low() {
   ibv_srq_attr attributes{};
   attributes.srq_limit = kFew;

@@ -1,5 +1,6 @@
-// The receive slots of a transport: slabs of registered memory, posted to the shared receive queue.
-// Slabs are added as connections need them, and are never removed.
+// ReceivePool holds the receive slots of a transport, which are posted to the shared receive queue.
+// The slots lie in slabs of registered memory. Slabs are added as connections need them, and are
+// never removed.
 #pragma once
 
 #include <cstdint>
@@ -39,19 +40,19 @@ class ReceivePool {
 
   // Ensures that at least |count| slots exist, each posted or about to be reposted.
   Status ensure(uint32_t count);
-  // Adds slots when the device has run low although enough were posted: a broken queue pair may
-  // have taken slots with it. Returns false if no slots can be added.
+  // Adds slots. Call when the device has run low although enough slots were posted: a broken queue
+  // pair may have taken slots with it. Returns false if no slots can be added.
   bool replace_lost();
-  // Returns whether slots must have been lost: with only |used| slots in flight, the device would
-  // not have run low.
+  // Returns whether slots must have been lost if the device has run low. |used| is the most slots
+  // that peers can have consumed.
   bool has_lost(uint32_t used) const { return total_ > used + kFew; }
 
   const std::byte* slot(uint32_t index) const {
     return slabs_[index / kSlabSlots].data() + size_t{index % kSlabSlots} * slot_bytes_;
   }
   bool valid(uint64_t index) const { return index < total_; }
-  // Records that the slot's message has been used. The next flush() posts the slot. Never fails,
-  // since space for the record is reserved.
+  // Records that the message in slot |index| has been used. The next flush() posts the slot. Never
+  // fails, since space for the record is reserved.
   void recycle(uint32_t index) { recycled_.push_back(index); }
   size_t unposted() const { return recycled_.size(); }
   // Posts recycled slots. Returns false if the device refuses them. The transport is then unusable.
@@ -72,7 +73,7 @@ class ReceivePool {
   std::vector<uint32_t> recycled_;
 };
 
-// Marks the ids of receives, in addition to the slot index.
+// Bit that marks the work request ids of receives. The other bits hold the slot index.
 inline constexpr uint64_t kReceiveBit = uint64_t{1} << 63;
 
 }  // namespace hetcomm::rdma

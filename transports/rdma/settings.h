@@ -1,4 +1,4 @@
-// This transport's configuration: checked, clamped, and fitted to the port.
+// Settings is this transport's configuration: checked, clamped, and fitted to the port.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace hetcomm::rdma {
 // The configuration that queue pairs use.
 struct ConnectionSettings {
   uint8_t traffic_class = 0;
-  uint8_t timeout = 14;  // 4.096 us * 2^timeout
+  uint8_t timeout = 14;  // exponent: the device waits 4.096 us * 2^timeout
   uint8_t retries = 7;
 };
 

@@ -1,6 +1,6 @@
-// The rdma transport: fetches completions and events from the device, and passes each to its
-// connection. The device is opened for the first connection in either direction, or for the first
-// memory that must be reachable.
+// RdmaTransport fetches completions and events from the device, and passes each to its connection.
+// The device is opened for the first connection in either direction, or for the first memory that
+// is published or attached. With HETCOMM_RDMA_CONNECT=cm it is opened at once.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,7 @@
-// A table of all libibverbs functions that this transport calls: loaded at run time, or faked in
-// tests. Functions that the header defines inline are included, so that nothing bypasses the table.
-// Results and errno are as documented for the functions of the same name.
+// Verbs is a table of all libibverbs functions that this transport calls. It is loaded at run time,
+// or faked in tests. Functions that the header defines inline are included, so that nothing
+// bypasses the table. Results and errno are as documented for the ibv_ functions of the same names.
+// query_gid stands for ibv_query_gid_ex, and moderate_cq for ibv_modify_cq.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -14,9 +15,9 @@ struct Verbs {
   ibv_device** (*get_device_list)(int* count);
   void (*free_device_list)(ibv_device** list);
   const char* (*get_device_name)(ibv_device* device);
-  // These two functions do not open the device. The first returns whether the file's permissions
-  // let this process open the device. The second returns the device's folder below /sys; empty if
-  // unknown.
+  // These two functions do not open the device. may_open() returns whether the permissions of the
+  // device's file let this process open it. files_of() returns the device's folder below /sys;
+  // empty if unknown.
   bool (*may_open)(ibv_device* device);
   std::string (*files_of)(ibv_device* device);
   ibv_context* (*open_device)(ibv_device* device);
@@ -64,8 +65,8 @@ struct Verbs {
   int (*fork_init)();
 };
 
-// Returns the installed library's table, which is loaded once per process and kept, or the reason
-// why there is none.
+// Returns the installed library's table, or the reason why there is none. The library is loaded
+// once per process and never unloaded.
 Result<const Verbs*> load_verbs();
 
 }  // namespace hetcomm::rdma

@@ -1,6 +1,7 @@
-// The wire format of rdma: the contact, the parameters that two queue pairs exchange before they
-// are connected, the head of a message, keys, and the immediate of a put. All numbers are little
-// endian unless the hardware requires otherwise. Decoding treats its input as hostile.
+// Encodes and decodes the wire format of rdma: the contact, the parameters that two queue pairs
+// exchange before they are connected, the head of a message, keys, and the immediate of a put. All
+// numbers are little endian unless the hardware requires otherwise. Decoding treats its input as
+// hostile.
 #pragma once
 
 #include <array>
@@ -75,9 +76,9 @@ inline constexpr std::byte kReadyByte{0x52};
 
 //   byte 0 type   1-2 credits   [3-6 mask   bytes of core's header   payload]
 //
-// Only the bytes of core's header that differ from the previous message on this connection are sent
-// (bit i of the mask: byte i), so both ends store the previous header. Few bytes differ as a rule,
-// so a typical head has 9 to 12 B.
+// Only those bytes of core's header are sent that differ from the previous message on this
+// connection. Bit i of the mask stands for byte i. Both ends therefore store the previous header.
+// As a rule few bytes differ, so a typical head has 9 to 12 bytes.
 enum class HeadType : uint8_t { kMessage = 1, kCredits = 2, kFragment = 3 };
 inline constexpr size_t kCreditsHeadBytes = 3;
 inline constexpr size_t kMaxHeadBytes = kCreditsHeadBytes + 4 + kHeaderBytes;
@@ -87,7 +88,8 @@ size_t encode_head(std::byte* out, uint16_t credits, const MessageHeader& header
                    MessageHeader& before);
 //   byte 0 type   1-2 credits   3-6 immediate   7-14 offset   bytes of a put
 //
-// The head of a fragment of a put to memory that the device cannot write (KeyKind::kCopiedTarget).
+// This is the head of a fragment of a put to memory that the device cannot write
+// (KeyKind::kCopiedTarget).
 inline constexpr size_t kFragmentHeadBytes = kCreditsHeadBytes + 4 + 8;
 struct FragmentHead {
   uint32_t immediate = 0;  // from the key
@@ -108,8 +110,8 @@ std::optional<Head> decode_head(const std::byte* bytes, size_t size, MessageHead
 
 // --- one-sided -------------------------------------------------------------------------------
 
-// kCopiedTarget: memory that could not be registered. A put to it is sent in messages, and the
-// target's processor copies the bytes.
+// kCopiedTarget stands for memory that could not be registered. A put to it is sent in messages,
+// and the target's processor copies the bytes.
 enum class KeyKind : uint8_t { kWriteTarget = 1, kGetSource = 2, kRegion = 3, kCopiedTarget = 4 };
 
 // The contents of this transport's RemoteKey.
@@ -117,7 +119,8 @@ struct Key {
   uint64_t address = 0;
   uint64_t length = 0;  // less than 2^48
   uint32_t rkey = 0;
-  uint32_t immediate = 0;  // for targets; kRegion: kRegionReadable and kRegionWritable
+  // kRegion: a mask of kRegionReadable and kRegionWritable. Otherwise: slot and generation.
+  uint32_t immediate = 0;
   KeyKind kind = KeyKind::kWriteTarget;
 };
 inline constexpr uint32_t kRegionReadable = 1;

@@ -346,8 +346,9 @@ void Context::place_threads(ProcessorSet wanted, std::string_view why) {
   engine_.place_background(thread_processors_);
 }
 
-// Assigns the rank's NICs to devices. The host's memory uses the NICs of the NUMA node on which
-// this process runs. A device without a NIC of its own, or at an unknown location, uses all.
+// Assigns the rank's NICs to devices. If this process runs on one NUMA node only, the host's memory
+// uses the NICs of that node. A device without a NIC of its own, or at an unknown location, uses
+// all NICs. Also records the NICs that are far from each device.
 void Context::share_out_nics(const topology::HostView& view, const topology::RankLocation& location,
                              const std::vector<int>& chosen) {
   const auto take = [&](size_t device, const topology::NicOrder& order) {

@@ -66,7 +66,7 @@ class Context final : private Sweeper, private CopyWarden {
   void abandon_device(size_t index, std::string_view why) HETCOMM_EXCLUDES(baton_role);
   const std::vector<std::unique_ptr<TransportFactory>>& factories() const { return factories_; }
 
-  // The machine and its NICs, read on first use. [any-thread]
+  // Returns the machine and its NICs, which are read on first use. [any-thread]
   topology::HostTopology& topology() { return topology_; }
   // Returns the resources that a job uses. NICs and NUMA nodes are chosen on first use, and again
   // after learn_devices() or a new device. No NIC is named if the choice has no effect, as is usual

@@ -22,14 +22,14 @@ constexpr uint32_t kMaxPatience = 3;
 // A caller that waits again this soon makes the progress itself (Usefulness).
 constexpr uint64_t kSoonUs = 100;
 // While a waiter sleeps in the poller there is no work, so naps are longer. After kNapsBeforeDeep
-// of them, naps become so long that the waiter has to end them when it leaves.
+// such naps, the background thread takes deep naps, which the waiter has to end when it leaves.
 constexpr uint64_t kNapBesideSleeperNs = 2'000'000;
 constexpr uint64_t kDeepNapNs = 100'000'000;
 constexpr uint32_t kNapsBeforeDeep = 16;
 // The time for which the thread continues to poll after a pass has found work.
 constexpr uint64_t kSpinUs = 5;
-// The time for which it polls, instead of kSpinUs, while a peer is about to send requested data. A
-// sleep would cost more, because a wake-up takes long among threads that compute.
+// The time for which the thread polls, instead of kSpinUs, while a peer is about to send requested
+// data. A sleep would cost more, because a wake-up takes long among threads that compute.
 constexpr uint64_t kExpectUs = 40;
 // The number of pauses for which the thread waits for the baton before it sleeps.
 constexpr int kLockPauses = 32;

@@ -1,9 +1,9 @@
 // Background runs the thread of thread mode (HETCOMM_PROGRESS=thread). The thread makes progress
 // while no application thread does.
 //
-// It drives the engine and sleeps in the poller until a waiter begins to poll, or until callers
-// wait so often that they make all progress. Then it parks, so that a blocking wait costs no thread
-// switch. It resumes when no thread has waited for a moment.
+// The thread drives the engine and sleeps in the poller until a waiter begins to poll, or until
+// callers wait so often that they make all progress. The thread then parks, so that a blocking wait
+// costs no thread switch. It resumes when no thread has waited for a moment.
 //
 //   drive + sleep in poller  --evicted, in the way-->  parked  --no waits lately-->  drive ...
 #pragma once

@@ -7,8 +7,8 @@
 
 namespace hetcomm {
 
-// Decides whether it pays to poll long for expected data. It does not pay if data from a slow link
-// or device arrives only after the poll.
+// Decides whether long polls for expected data pay. They do not pay if data from a slow link or
+// device arrives only after the poll.
 class LongPolls {
  public:
   static constexpr uint32_t kTrialsApart = 32;

@@ -1,6 +1,6 @@
 // BatonLock is the lock of the baton, which is the right to touch the state of core and transports.
-// It also owns the objects through which the holder makes progress (Passes), and those by which the
-// holder wakes other threads when it releases the baton (Sleepers, Tally).
+// BatonLock also owns Passes, through which the holder makes progress. When the holder releases the
+// baton, it wakes other threads by means of Sleepers and Tally, which BatonLock owns too.
 //
 // A call that finds the baton free does its work directly. If the baton is taken, a submission goes
 // to a lock-free queue, which the holder drains before it releases the baton. The releasing thread

@@ -70,7 +70,7 @@ class BlockPool {
   std::array<Class, kClasses> classes_ HETCOMM_GUARDED_BY_BATON;
 };
 
-// A run of bytes from a pool.
+// PoolBytes owns a run of bytes from a pool.
 class PoolBytes {
  public:
   PoolBytes() = default;

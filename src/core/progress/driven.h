@@ -9,7 +9,7 @@
 
 namespace hetcomm {
 
-// An object that is called in every pass, when its timers expire, and before and after a sleep.
+// A Driven object is called in every pass, when its timers expire, and before and after a sleep.
 class Driven {
  public:
   // Makes progress. Returns how many steps were made.
@@ -28,7 +28,7 @@ class Driven {
   ~Driven() = default;
 };
 
-// An object that the engine drives directly, not through another driven object.
+// The engine drives an EngineDriven object directly, not through another driven object.
 class EngineDriven : public Driven {
  public:
   // Handles a failed allocation during a check of descriptors: some of the received data is lost.

@@ -74,7 +74,8 @@ enum class OperationPhase : uint8_t {
   kCollective,
 };
 
-// The work behind an operation of kind kCollective. Other operations carry it out.
+// A CompositeOperation does the work of an operation of kind kCollective, by means of other
+// operations.
 class CompositeOperation {
  public:
   virtual ~CompositeOperation() = default;
@@ -123,7 +124,7 @@ class EndHandler {
   ~EndHandler() = default;
 };
 
-// A unit that carries operations to a peer, and can end each of them.
+// An OperationCarrier carries operations to a peer, and can end each of them.
 class OperationCarrier {
  public:
   // Ends |operation| in any phase. Once it has completed, nothing accesses its memory. Succeeds
@@ -134,9 +135,9 @@ class OperationCarrier {
   ~OperationCarrier() = default;
 };
 
-// Space in an operation for a body: state that a unit in another folder of core keeps with the
-// operation. That unit defines the type. All members of a body begin as zeros, and keep their
-// values when the slot is used again.
+// BodyRoom is space in an operation for a body: state that a unit in another folder of core keeps
+// with the operation. That unit defines the type. All members of a body begin as zeros, and keep
+// their values when the slot is used again.
 template <size_t kBytes>
 class alignas(uint64_t) BodyRoom {
  public:
@@ -166,8 +167,8 @@ struct PieceLists {
   std::vector<iovec> extents;
 };
 
-// Records for the sweep about kSlots neighbouring slots. The sweep skips them if no operation there
-// is new or due.
+// A SlotBlock tells the sweep about kSlots neighbouring slots. The sweep skips the slots if no
+// operation in them is new or due.
 struct SlotBlock {
   static constexpr size_t kSlots = 64;
   uint64_t look_at_ns = ~uint64_t{0};
@@ -221,10 +222,10 @@ struct alignas(kOperationAlign) Operation {
   struct Buffers {
     iovec extent{};                   // host view of the pieces when there is at most one
     std::vector<BufferPiece> pieces;  // empty if |extent| covers everything
-    // The CPU can touch all pieces, and extents() covers all of them.
+    // True if the CPU can touch all pieces. extents() then covers all of them.
     bool on_host = true;
-    // If not |on_host|: extents() covers all pieces, some by placeholder addresses, for transports
-    // that reach the devices.
+    // True if extents() covers all pieces although not |on_host|. Some of its addresses are then
+    // placeholders, for transports that reach the devices.
     bool has_placeholders = false;
     std::vector<iovec> extent_list;  // host view of |pieces|; empty while |extent| is used
   };
@@ -234,12 +235,12 @@ struct alignas(kOperationAlign) Operation {
     Operation* previous = nullptr;
     uint64_t stamp = 0;  // posting order, in a match table
   };
-  // Options that the caller has chosen, or core for its own messages.
+  // Options chosen by the caller, or by core for its own messages.
   struct Options {
     bool collective = false;  // on the collective channel
     bool high_priority = false;
     bool on_track = false;              // a track carries it
-    bool fail_on_any_loss : 1 = false;  // a bit: the first cache line is full
+    bool fail_on_any_loss : 1 = false;  // fails if any sender is lost; a bit: the line is full
     bool on_stream : 1 = false;         // |order| names the stream
     bool gated : 1 = false;             // has booked a departure and is not started
   };
@@ -345,7 +346,7 @@ struct alignas(kOperationAlign) Operation {
     buffers.pieces.clear();
     buffers.extent_list.clear();
   }
-  // Lends the memory of |lists| to the operation, or takes it back. Both hold no pieces.
+  // Lends the memory of |lists| to the operation, or takes it back. Neither holds pieces.
   void swap_lists(PieceLists& lists) {
     buffers.pieces.swap(lists.pieces);
     buffers.extent_list.swap(lists.extents);

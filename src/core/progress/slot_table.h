@@ -50,8 +50,8 @@ class SlotTable {
     free_.push_back(index);
     return true;
   }
-  // Removes the object, which has ended, but keeps |id| in use until erase(), since the peer does
-  // not know of the end yet.
+  // Removes the object with |id|, which has ended. Keeps |id| in use until erase(), since the peer
+  // does not know of the end yet.
   void detach(uint64_t id) HETCOMM_UNDER_BATON {
     if (find(id) != nullptr) slots_[static_cast<uint32_t>(id)].object = nullptr;
   }

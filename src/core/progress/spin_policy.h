@@ -37,8 +37,8 @@ class SpinPolicy {
   void end_near_work() { near_work_.fetch_sub(1, std::memory_order_relaxed); }
   uint64_t ticks_in_us(uint64_t us) const { return us * ticks_per_us_; }
 
-  // Yields the processor. If recent yields took long, only pauses and returns false. If yields() is
-  // set, always yields: the thread that runs instead is most likely the awaited one.
+  // Yields the processor. If recent yields took long, only pauses and returns false. If yields()
+  // returns true, always yields: the thread that runs instead is most likely the awaited one.
   bool let_others_run() {
     if (!yields()) return yielder_.yield();
     sched_yield();

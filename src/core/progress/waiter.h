@@ -191,8 +191,8 @@ void Waiter<Done>::sleep_in_poller() {
   background_.end_deep_nap();
 }
 
-// Ends polling: if other threads sleep and no thread watches for them, wakes them to choose a new
-// sleeper.
+// Ends polling. Leaves pending work to the background thread. If other threads sleep and no thread
+// watches for them, wakes them to choose a new sleeper.
 template <typename Done>
 void Waiter<Done>::hand_over() {
   if (background_.enabled() && baton_.tally().some_pending()) background_.note_pending();
