@@ -6,15 +6,31 @@
 
 #include <fmt/core.h>
 
-#include "reshard/bsr.h"
 #include "reshard/faults.h"
 #include "reshard/strategies.h"
 
 namespace hetcomm::reshard {
 namespace {
 
-// Returns a text that names two clusters between which |plan| sends more than the whole tensor, if
-// there are any.
+int last_rank(const Layout& layout) {
+  int last = 0;
+  for (const Part& part : layout.parts) last = std::max(last, part.rank);
+  return last;
+}
+
+// Removes the moves of other ranks from |plan|.
+void keep_only(int rank, MovePlan& plan) {
+  for (size_t i = 0; i < plan.hops.size(); ++i) {
+    const Layout& from = plan.from(i);
+    Hop& hop = plan.hops[i];
+    std::erase_if(hop.moves, [&](const Move& move) {
+      return from.parts[move.from].rank != rank && hop.to.parts[move.to].rank != rank;
+    });
+  }
+}
+
+}  // namespace
+
 std::optional<std::string> find_second_copy(const MovePlan& plan, const Links& links) {
   std::map<std::pair<int, int>, uint64_t> elements;
   for (size_t i = 0; i < plan.hops.size(); ++i) {
@@ -37,62 +53,45 @@ std::optional<std::string> find_second_copy(const MovePlan& plan, const Links& l
   return std::nullopt;
 }
 
-int last_rank(const Layout& layout) {
-  int last = 0;
-  for (const Part& part : layout.parts) last = std::max(last, part.rank);
-  return last;
+Status check_known(const Layout& source, const Layout& destination, const Links& links) {
+  const int last = std::max(last_rank(source), last_rank(destination));
+  if (static_cast<size_t>(last) < links.ranks()) return {};
+  return invalid(fmt::format("rank {} holds a part, and the links of ranks 0 to {} are known", last,
+                             static_cast<int64_t>(links.ranks()) - 1));
 }
-
-// Removes the moves of other ranks from |plan|.
-void keep_only(int rank, MovePlan& plan) {
-  for (size_t i = 0; i < plan.hops.size(); ++i) {
-    const Layout& from = plan.from(i);
-    Hop& hop = plan.hops[i];
-    std::erase_if(hop.moves, [&](const Move& move) {
-      return from.parts[move.from].rank != rank && hop.to.parts[move.to].rank != rank;
-    });
-  }
-}
-
-}  // namespace
 
 Result<Choice> plan_auto(const Layout& source, const Layout& destination, uint64_t element_bytes,
-                         const Links& links, uint64_t slices, std::optional<int> rank) {
-  const int last = std::max(last_rank(source), last_rank(destination));
-  if (static_cast<size_t>(last) >= links.ranks()) {
-    return invalid(fmt::format("rank {} holds a part, and the links of ranks 0 to {} are known",
-                               last, static_cast<int64_t>(links.ranks()) - 1));
-  }
+                         const Links& links, uint64_t slices, std::optional<int> rank,
+                         uint64_t slice_bytes) {
+  HETCOMM_RETURN_IF_ERROR(check_known(source, destination, links));
+  const Tensor tensor{&source, &destination, element_bytes};
+  const Wishes wishes{.slice_bytes = slice_bytes, .links = &links};
+  SendLoads loads(&links);
   Choice choice;
   std::optional<MovePlan> best;
   // The best plan that sends second copies, which is used if every strategy is refused.
   std::optional<MovePlan> second_best;
   Forecast of_second_best;
-  const auto consider = [&](const char* name, Result<MovePlan> plan) {
+  for (const Strategy strategy : kCandidates) {
     Considered& entry = choice.considered.emplace_back();
-    entry.strategy = name;
+    entry.strategy = name_of(strategy);
+    Result<MovePlan> plan = plan_with(strategy, tensor, wishes, loads, std::nullopt, 0);
     if (!plan.ok()) {
       entry.refused = plan.status().text();
-      return;
+      continue;
     }
     Forecast expected = forecast(plan.value(), element_bytes, links, slices);
     entry.ns = expected.ns;
     if (std::optional<std::string> why = find_second_copy(plan.value(), links)) {
       entry.refused = *why;
-      if (second_best && of_second_best.ns <= expected.ns) return;
+      if (second_best && of_second_best.ns <= expected.ns) continue;
       of_second_best = std::move(expected);
       second_best = std::move(plan).value();
     } else if (!best || expected.ns < choice.forecast.ns) {
       choice.forecast = std::move(expected);
       best = std::move(plan).value();
     }
-  };
-  SendLoads loads;
-  consider("direct", plan_direct(source, destination));
-  consider("leader", plan_leader(source, destination));
-  consider("gather_p2p_scatter", plan_gather_p2p_scatter(source, destination));
-  consider("sendrecv_allgather", plan_sendrecv_allgather(source, destination));
-  consider("bsr", plan_bsr(source, destination, element_bytes, &links, loads));
+  }
   if (!best && second_best) {
     best = std::move(second_best);
     choice.forecast = std::move(of_second_best);

@@ -1,16 +1,22 @@
 // Chooses the plan with the shortest forecast time over all strategies.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "reshard/by_strategy.h"
 #include "reshard/forecast.h"
-#include "reshard/links.h"
 #include "reshard/move_plan.h"
 
 namespace hetcomm::reshard {
+
+// The strategies that can be chosen, in the order that decides ties.
+inline constexpr std::array<Strategy, 5> kCandidates = {
+    Strategy::kDirect, Strategy::kLeader, Strategy::kGatherP2pScatter, Strategy::kSendrecvAllgather,
+    Strategy::kBsr};
 
 // A strategy that was considered.
 struct Considered {
@@ -20,6 +26,13 @@ struct Considered {
   bool operator==(const Considered&) const = default;
 };
 
+// Returns a text that names two clusters between which |plan| sends more than the whole tensor, if
+// there are any.
+std::optional<std::string> find_second_copy(const MovePlan& plan, const Links& links);
+
+// Fails with INVALID_ARGUMENT if |links| lacks a rank that holds a part.
+Status check_known(const Layout& source, const Layout& destination, const Links& links);
+
 struct Choice {
   MovePlan plan;
   Forecast forecast;                   // forecast of the plan of all ranks
@@ -28,10 +41,11 @@ struct Choice {
 
 // Considers every strategy that covers the two layouts. Refuses a strategy that would send more
 // than one copy of the tensor from one cluster to another. If it refuses all of them, takes the
-// quickest one. If |rank| is given, the returned plan has only the moves of that rank. Fails with
-// INVALID_ARGUMENT if |links| lacks a rank, and with UNSUPPORTED if no strategy covers the layouts.
+// quickest one. If |rank| is given, the returned plan has only the moves of that rank.
+// |slice_bytes|: as in plan_bsr(). Fails with INVALID_ARGUMENT if |links| lacks a rank, and with
+// UNSUPPORTED if no strategy covers the layouts.
 Result<Choice> plan_auto(const Layout& source, const Layout& destination, uint64_t element_bytes,
                          const Links& links, uint64_t slices = 8,
-                         std::optional<int> rank = std::nullopt);
+                         std::optional<int> rank = std::nullopt, uint64_t slice_bytes = 0);
 
 }  // namespace hetcomm::reshard

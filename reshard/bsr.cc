@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <map>
-#include <tuple>
+#include <set>
 #include <utility>
 
 #include <fmt/format.h>
@@ -81,30 +81,80 @@ void join_all(std::vector<Box>& boxes) {
   }
 }
 
+// A piece of the tensor, and the part of the destination that needs it.
+struct Need {
+  Box piece;
+  uint32_t to;
+};
+
+// The dimension and the number of equal chunks in which holders share a piece.
+struct Chunks {
+  size_t dimension = 0;
+  uint64_t count = 1;
+
+  uint64_t begin(const Box& piece, uint64_t chunk) const {
+    return piece.begin[dimension] + piece.extent(dimension) * chunk / count;
+  }
+};
+
+// Returns the chunks of at most |slice_bytes| in which holders share |piece|, if it is long enough
+// in one dimension. Prefers outer dimensions, whose chunks are contiguous in most layouts.
+Chunks chunks_of(const Box& piece, uint64_t bytes, uint64_t slice_bytes) {
+  constexpr uint64_t kMaxChunks = 64;
+  Chunks chunks;
+  chunks.count = std::min((bytes + slice_bytes - 1) / slice_bytes, kMaxChunks);
+  while (chunks.dimension + 1 < piece.dimensions && piece.extent(chunks.dimension) < chunks.count) {
+    ++chunks.dimension;
+  }
+  if (piece.extent(chunks.dimension) >= chunks.count) return chunks;
+  for (size_t d = 0; d < piece.dimensions; ++d) {
+    if (piece.extent(d) > piece.extent(chunks.dimension)) chunks.dimension = d;
+  }
+  chunks.count = std::min(chunks.count, piece.extent(chunks.dimension));
+  return chunks;
+}
+
 class SenderChoice {
  public:
   SenderChoice(const Layout& source, const Layout& destination, uint64_t element_bytes,
-               const Links* links, SendLoads& loads)
+               uint64_t slice_bytes, SendLoads& loads)
       : source_(source),
         destination_(destination),
         element_bytes_(element_bytes),
-        links_(links),
+        slice_bytes_(slice_bytes),
         loads_(loads) {
-    int last = 0;
-    for (const Part& part : source.parts) {
-      last = std::max(last, part.rank);
-      clipped_.push_back(clip(source, part));
-    }
-    const auto ranks = static_cast<size_t>(last) + 1;
-    if (loads.bytes.size() < ranks) loads.bytes.resize(ranks);
+    for (const Part& part : source.parts) clipped_.push_back(clip(source, part));
   }
 
   std::vector<Move> moves() {
+    std::vector<uint32_t> owners;  // holders of |looked_at|
+    const Box* looked_at = nullptr;
+    const std::vector<Need> needs = all_needs();
+    for (const Need& need : needs) {
+      if (looked_at == nullptr || looked_at->begin != need.piece.begin) {
+        owners.clear();
+        for (uint32_t from = 0; from < clipped_.size(); ++from) {
+          if (clipped_[from].contains(need.piece)) owners.push_back(from);
+        }
+        looked_at = &need.piece;
+      }
+      choose(owners, need);
+    }
+    std::vector<Move> moves;
+    for (auto& [ends, boxes] : chosen_) {
+      join_all(boxes);
+      for (const Box& box : boxes) moves.push_back({ends.second, ends.first, box, false});
+    }
+    return moves;
+  }
+  // Returns the places at which holders share a piece, in ascending order.
+  std::vector<Cut> cuts() const { return {cuts_.begin(), cuts_.end()}; }
+
+ private:
+  using Candidate = std::pair<SendLoads::Cost, uint32_t>;  // with the index among the owners
+
+  std::vector<Need> all_needs() const {
     const Cuts cuts = cuts_of(source_, destination_);
-    struct Need {
-      Box piece;
-      uint32_t to;
-    };
     std::vector<Need> needs;
     for (uint32_t to = 0; to < destination_.parts.size(); ++to) {
       const Box box = clip(destination_, destination_.parts[to]);
@@ -117,63 +167,91 @@ class SenderChoice {
     std::stable_sort(needs.begin(), needs.end(), [](const Need& one, const Need& other) {
       return one.piece.begin < other.piece.begin;
     });
-    std::map<std::pair<uint32_t, uint32_t>, std::vector<Box>> chosen;  // by receiving, sending part
-    std::vector<uint32_t> owners;                                      // holders of |looked_at|
-    const Box* looked_at = nullptr;
-    for (const Need& need : needs) {
-      if (looked_at == nullptr || looked_at->begin != need.piece.begin) {
-        owners.clear();
-        for (uint32_t from = 0; from < clipped_.size(); ++from) {
-          if (clipped_[from].contains(need.piece)) owners.push_back(from);
-        }
-        looked_at = &need.piece;
-      }
-      chosen[{need.to, choose(owners, destination_.parts[need.to].rank, need.piece)}].push_back(
-          need.piece);
-    }
-    std::vector<Move> moves;
-    for (auto& [ends, boxes] : chosen) {
-      join_all(boxes);
-      for (const Box& box : boxes) moves.push_back({ends.second, ends.first, box, false});
-    }
-    return moves;
+    return needs;
   }
 
- private:
-  uint32_t choose(const std::vector<uint32_t>& owners, int needer, const Box& piece) {
-    // Smaller is better; owners are in the order of |source|.
-    using Key = std::tuple<bool, uint64_t, uint64_t>;  // remote, slowness, load
-    uint32_t best = owners.front();
-    Key least{true, UINT64_MAX, UINT64_MAX};
-    for (const uint32_t from : owners) {
-      const int rank = source_.parts[from].rank;
-      const uint64_t slowness =
-          links_ == nullptr || rank == needer ? 0 : UINT64_MAX - links_->bytes_per_s(rank, needer);
-      const Key key(rank != needer, slowness, loads_.bytes[static_cast<size_t>(rank)]);
-      if (key < least) {
-        least = key;
-        best = from;
+  int rank_of(uint32_t owner) const { return source_.parts[owner].rank; }
+  uint64_t bytes_of(const Box& box) const { return box.elements() * element_bytes_; }
+
+  void choose(const std::vector<uint32_t>& owners, const Need& need) {
+    if (owners.size() == 1) return send(owners.front(), need.to, need.piece);
+    const int needer = destination_.parts[need.to].rank;
+    const uint64_t bytes = bytes_of(need.piece);
+    const bool is_long = slice_bytes_ != 0 && bytes > slice_bytes_;
+    std::vector<Candidate> candidates;
+    Candidate best{{Reach::kNetwork, UINT64_MAX, UINT64_MAX, UINT64_MAX}, 0};
+    for (uint32_t i = 0; i < owners.size(); ++i) {
+      const Candidate each{loads_.cost(rank_of(owners[i]), needer, bytes), i};
+      if (is_long) candidates.push_back(each);
+      best = std::min(best, each);
+    }
+    if (is_long && best.first.reach == Reach::kNetwork) {
+      share(owners, std::move(candidates), need);
+    } else {
+      send(owners[best.second], need.to, need.piece);
+    }
+  }
+
+  // Gives each chunk of a piece to the holder whose transfer would then end first. The chunks of
+  // one holder are put next to each other.
+  void share(const std::vector<uint32_t>& owners, std::vector<Candidate> candidates,
+             const Need& need) {
+    const Box& piece = need.piece;
+    const Chunks chunks = chunks_of(piece, bytes_of(piece), slice_bytes_);
+    const uint64_t row_bytes = bytes_of(piece) / piece.extent(chunks.dimension);
+    const int needer = destination_.parts[need.to].rank;
+    for (Candidate& each : candidates) each.first = {};  // lower bounds: costs only grow
+    const auto is_after = [](const Candidate& one, const Candidate& other) { return other < one; };
+    std::make_heap(candidates.begin(), candidates.end(), is_after);
+    std::vector<uint64_t> counts(owners.size());
+    for (uint64_t chunk = 0; chunk < chunks.count; ++chunk) {
+      const uint64_t bytes =
+          (chunks.begin(piece, chunk + 1) - chunks.begin(piece, chunk)) * row_bytes;
+      for (;;) {
+        std::pop_heap(candidates.begin(), candidates.end(), is_after);
+        Candidate& least = candidates.back();
+        const SendLoads::Cost now = loads_.cost(rank_of(owners[least.second]), needer, bytes);
+        const bool is_known = now <= least.first;
+        least.first = std::max(least.first, now);
+        if (is_known || candidates.size() == 1) break;
+        std::push_heap(candidates.begin(), candidates.end(), is_after);
       }
+      const uint32_t owner = candidates.back().second;
+      loads_.add(rank_of(owners[owner]), needer, bytes);
+      ++counts[owner];
+      std::push_heap(candidates.begin(), candidates.end(), is_after);
     }
-    const int rank = source_.parts[best].rank;
-    if (rank != needer) {
-      loads_.bytes[static_cast<size_t>(rank)] += piece.elements() * element_bytes_;
+    uint64_t chunk = 0;
+    for (size_t i = 0; i < owners.size(); ++i) {
+      if (counts[i] == 0) continue;
+      Box box = piece;
+      box.begin[chunks.dimension] = chunks.begin(piece, chunk);
+      chunk += counts[i];
+      box.end[chunks.dimension] = chunks.begin(piece, chunk);
+      if (chunk < chunks.count) cuts_.insert({chunks.dimension, box.end[chunks.dimension]});
+      chosen_[{need.to, owners[i]}].push_back(box);
     }
-    return best;
+  }
+
+  void send(uint32_t owner, uint32_t to, const Box& piece) {
+    loads_.add(rank_of(owner), destination_.parts[to].rank, bytes_of(piece));
+    chosen_[{to, owner}].push_back(piece);
   }
 
   const Layout& source_;
   const Layout& destination_;
   const uint64_t element_bytes_;
-  const Links* const links_;
+  const uint64_t slice_bytes_;
   SendLoads& loads_;
-  std::vector<Box> clipped_;  // by part of |source_|
+  std::vector<Box> clipped_;                                          // by part of |source_|
+  std::map<std::pair<uint32_t, uint32_t>, std::vector<Box>> chosen_;  // by receiver and sender
+  std::set<Cut> cuts_;
 };
 
 }  // namespace
 
 Result<MovePlan> plan_bsr(const Layout& source, const Layout& destination, uint64_t element_bytes,
-                          const Links* links, SendLoads& loads, std::optional<int> rank) {
+                          SendLoads& loads, std::optional<int> rank, uint64_t slice_bytes) {
   if (source.shape != destination.shape) {
     return invalid(fmt::format("the source has shape [{}], the destination [{}]",
                                fmt::join(source.shape, ", "), fmt::join(destination.shape, ", ")));
@@ -182,6 +260,7 @@ Result<MovePlan> plan_bsr(const Layout& source, const Layout& destination, uint6
     return unsupported(fmt::format("a sum of {} terms: batched send-receive does not add",
                                    std::max(source.terms, destination.terms)));
   }
+  const Links* const links = loads.links();
   for (const Layout* layout : {&source, &destination}) {
     for (const Part& part : layout->parts) {
       if (links == nullptr || static_cast<size_t>(part.rank) < links->ranks()) continue;
@@ -193,12 +272,14 @@ Result<MovePlan> plan_bsr(const Layout& source, const Layout& destination, uint6
   plan.source = source;
   Hop& hop = plan.hops.emplace_back();
   hop.to = destination;
-  for (const Move& move : SenderChoice(source, destination, element_bytes, links, loads).moves()) {
+  SenderChoice choice(source, destination, element_bytes, slice_bytes, loads);
+  for (const Move& move : choice.moves()) {
     if (rank && source.parts[move.from].rank != *rank && destination.parts[move.to].rank != *rank) {
       continue;
     }
     hop.moves.push_back(move);
   }
+  plan.cuts = choice.cuts();
   return plan;
 }
 

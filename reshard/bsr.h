@@ -4,28 +4,22 @@
 
 #include <cstdint>
 #include <optional>
-#include <vector>
 
-#include "reshard/links.h"
 #include "reshard/move_plan.h"
+#include "reshard/send_loads.h"
 
 namespace hetcomm::reshard {
 
-// SendLoads counts the bytes that each rank sends, over all tensors that are planned together.
-// plan_bsr() lengthens |bytes| as needed.
-struct SendLoads {
-  std::vector<uint64_t> bytes;  // by rank
-};
-
-// Cuts the tensor at the boundaries of all boxes. A rank that holds a piece copies it from its own
-// memory. Otherwise the holder with the fastest link sends it. Ties go to the rank that has sent
-// least so far, and then to the holder that is listed first in |source|. Pieces are visited in the
-// order of their indices, and the ranks that need a piece in the order of |destination|.
-// If |links| is null, all links count as equal. |loads| accumulates over tensors. If |rank| is
-// given, the plan has only the moves of this rank. Fails with UNSUPPORTED if a layout is a sum of
-// several terms.
+// Cuts the tensor at the boundaries of all boxes. The holder of a piece with the least cost
+// (SendLoads::Cost) sends it; ties go to the holder that is listed first in |source|. Pieces are
+// visited in the order of their indices, and the ranks that need a piece in the order of
+// |destination|. If several holders would send a piece of more than |slice_bytes| over the network,
+// they share it. A |slice_bytes| of 0 means that no piece is shared.
+// |loads| accumulates over tensors. If |rank| is given, the plan has only the moves of this rank.
+// Fails with INVALID_ARGUMENT if the shapes differ or the links of |loads| lack a rank, and with
+// UNSUPPORTED if a layout is a sum of several terms.
 Result<MovePlan> plan_bsr(const Layout& source, const Layout& destination, uint64_t element_bytes,
-                          const Links* links, SendLoads& loads,
-                          std::optional<int> rank = std::nullopt);
+                          SendLoads& loads, std::optional<int> rank = std::nullopt,
+                          uint64_t slice_bytes = 0);
 
 }  // namespace hetcomm::reshard

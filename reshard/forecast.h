@@ -46,10 +46,43 @@ struct HopLoad {
 };
 HopLoad load_of(const Messages& messages, const Links& links);
 
-// Forecasts |plan|. A hop takes as long as its busiest resource, or as its longest transfer alone,
-// whichever is longer. On the rank with the most messages, every message after the first adds
-// kMessageNs. Hops overlap by slices: the longest hop counts in full, and every other hop counts
-// with the time of one of |slices|. |plan| has the moves of all ranks, and |links| knows all ranks.
+// Forecasts the transfers of plans that run together. A hop takes as long as its busiest resource,
+// or as its longest transfer alone, whichever is longer. On the rank with the most messages, every
+// message after the first adds kMessageNs. Hops overlap by slices: the longest hop counts in full,
+// and every other hop counts with the time of one of the slices. Hops that overlap share the links
+// and the ranks, so the whole takes at least as long as its busiest resource and the messages of
+// its busiest rank. Plans have the moves of all ranks, and the links know all ranks.
+class JointForecast {
+ public:
+  // |links| must outlive the object.
+  explicit JointForecast(const Links& links) : links_(&links) {}
+
+  // Adds |count| tensors, each moved by |plan|. |shared|: how many of these tensors have room in
+  // one message; at least 1.
+  void add(const MovePlan& plan, uint64_t element_bytes, uint64_t count = 1, uint64_t shared = 1);
+  void add(const JointForecast& other);
+  Forecast forecast(uint64_t slices) const;
+
+ private:
+  struct Transfer {
+    uint64_t bytes = 0;     // at most 2^62
+    uint64_t messages = 0;  // in units of 1 / kMessage
+  };
+  using Hop = std::map<std::pair<int, int>, Transfer>;  // by sender and receiver, which differ
+  static constexpr uint64_t kMessage = 1024;
+
+  // The sums over all hops.
+  struct Sums {
+    std::vector<uint64_t> resource_bytes;
+    std::map<int, uint64_t> messages;  // beyond the first one of each hop, by rank; as |messages|
+  };
+  HopForecast forecast_of(const Hop& hop, Sums& sums) const;
+
+  const Links* links_;
+  std::vector<Hop> hops_;
+};
+
+// Forecasts |plan| alone.
 Forecast forecast(const MovePlan& plan, uint64_t element_bytes, const Links& links,
                   uint64_t slices = 8);
 

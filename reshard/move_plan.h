@@ -44,10 +44,18 @@ struct Hop {
   bool operator==(const Hop&) const = default;
 };
 
+// A place along one dimension at which moves begin or end, although no box of a layout does.
+struct Cut {
+  size_t dimension = 0;
+  uint64_t at = 0;
+  auto operator<=>(const Cut&) const = default;
+};
+
 struct MovePlan {
   std::string strategy;
   Layout source;
   std::vector<Hop> hops;
+  std::vector<Cut> cuts;  // in ascending order; the same on all ranks
   bool operator==(const MovePlan&) const = default;
 
   // Returns the layout from which hop |index| starts.

@@ -39,8 +39,8 @@ std::vector<Box> without(const std::vector<Box>& boxes, const Box& taken) {
 
 class Redistribution {
  public:
-  Redistribution(const Layout& from, const Layout& to, std::optional<int> rank)
-      : from_(from), to_(to), rank_(rank), terms_(from.terms) {
+  Redistribution(const Layout& from, const Layout& to, std::optional<int> rank, uint64_t turn)
+      : from_(from), to_(to), rank_(rank), turn_(turn), terms_(from.terms) {
     for (uint32_t i = 0; i < from.parts.size(); ++i) {
       const Part& part = from.parts[i];
       const Box box = clip(from, part);
@@ -103,7 +103,7 @@ class Redistribution {
         rest = without(rest, here);
       }
     }
-    const auto& copy = *of.whole[(part.copy + number) % of.whole.size()];
+    const auto& copy = *of.whole[(part.copy + number + turn_) % of.whole.size()];
     for (const Box& wanted : rest) {
       for (const uint32_t from : copy) {
         const Box there = intersection(clipped_[from], wanted);
@@ -120,6 +120,7 @@ class Redistribution {
   const Layout& from_;
   const Layout& to_;
   const std::optional<int> rank_;
+  const uint64_t turn_;
   std::vector<Term> terms_;
   std::vector<Box> clipped_;   // by part of |from_|
   std::vector<uint32_t> own_;  // parts of |from_| that |rank_| holds
@@ -129,7 +130,7 @@ class Redistribution {
 }  // namespace
 
 Result<std::vector<Move>> moves_between(const Layout& from, const Layout& to,
-                                        std::optional<int> rank) {
+                                        std::optional<int> rank, uint64_t turn) {
   if (from.shape != to.shape) {
     return invalid(fmt::format("the source has shape [{}], the destination [{}]",
                                fmt::join(from.shape, ", "), fmt::join(to.shape, ", ")));
@@ -147,7 +148,7 @@ Result<std::vector<Move>> moves_between(const Layout& from, const Layout& to,
         fmt::format("the sum of the source is divided by {}, that of the destination by {}",
                     from.divisor, to.divisor));
   }
-  return Redistribution(from, to, rank).moves();
+  return Redistribution(from, to, rank, turn).moves();
 }
 
 }  // namespace hetcomm::reshard

@@ -8,7 +8,7 @@
 namespace hetcomm::reshard {
 namespace {
 
-// Returns the boundaries of all boxes in the layouts of |plan|, in one dimension.
+// Returns the boundaries of all boxes in the layouts and moves of |plan|, in one dimension.
 std::vector<uint64_t> cuts_of(const MovePlan& plan, size_t dimension) {
   const uint64_t extent = plan.source.shape[dimension];
   std::vector<uint64_t> cuts = {0, extent};
@@ -17,6 +17,9 @@ std::vector<uint64_t> cuts_of(const MovePlan& plan, size_t dimension) {
       cuts.push_back(std::min(part.box.begin[dimension], extent));
       cuts.push_back(std::min(part.box.end[dimension], extent));
     }
+  }
+  for (const Cut& cut : plan.cuts) {
+    if (cut.dimension == dimension) cuts.push_back(cut.at);
   }
   std::sort(cuts.begin(), cuts.end());
   cuts.erase(std::unique(cuts.begin(), cuts.end()), cuts.end());

@@ -1,6 +1,7 @@
 #include "reshard/strategies.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <numeric>
 #include <set>
@@ -14,6 +15,9 @@
 
 namespace hetcomm::reshard {
 namespace {
+
+constexpr std::array<std::string_view, kStrategies> kNames = {
+    "auto", "direct", "leader", "gather_p2p_scatter", "sendrecv_allgather", "bsr"};
 
 // Returns a layout with the shape of |other| and without parts.
 Layout empty_like(const Layout& other) {
@@ -33,8 +37,8 @@ void add_dense(Layout& layout, int rank, const Box& box) {
 // Makes the plan that goes from |source| through |between| to |destination|.
 class MovePlanner {
  public:
-  MovePlanner(const Layout& destination, std::optional<int> rank)
-      : destination_(destination), rank_(rank) {}
+  MovePlanner(const Layout& destination, std::optional<int> rank, uint64_t turn)
+      : destination_(destination), rank_(rank), turn_(turn) {}
 
   Result<MovePlan> make(std::string strategy, const Layout& source, std::vector<Layout> between) {
     plan_.strategy = std::move(strategy);
@@ -81,7 +85,8 @@ class MovePlanner {
 
   Status add(Hop hop) {
     const size_t index = plan_.hops.size();
-    Result<std::vector<Move>> moves = moves_between(plan_.from(index), hop.to, rank_);
+    Result<std::vector<Move>> moves =
+        moves_between(plan_.from(index), hop.to, rank_, index == 0 ? turn_ : 0);
     if (!moves.ok()) return moves.status();
     plan_.hops.push_back(std::move(hop));
     for (const Move& move : moves.value()) {
@@ -96,6 +101,7 @@ class MovePlanner {
 
   const Layout& destination_;
   const std::optional<int> rank_;
+  const uint64_t turn_;
   MovePlan plan_;
 };
 
@@ -224,23 +230,32 @@ Layout scattered(const Layout& source, const Layout& destination) {
 
 }  // namespace
 
+std::string_view name_of(Strategy strategy) { return kNames[static_cast<size_t>(strategy)]; }
+
+std::optional<Strategy> strategy_named(std::string_view name) {
+  for (int32_t i = 0; i < kStrategies; ++i) {
+    if (kNames[static_cast<size_t>(i)] == name) return static_cast<Strategy>(i);
+  }
+  return std::nullopt;
+}
+
 Result<MovePlan> plan_direct(const Layout& source, const Layout& destination,
-                             std::optional<int> rank) {
-  return MovePlanner(destination, rank).make("direct", source, {});
+                             std::optional<int> rank, uint64_t turn) {
+  return MovePlanner(destination, rank, turn).make("direct", source, {});
 }
 
 Result<MovePlan> plan_leader(const Layout& source, const Layout& destination,
-                             std::optional<int> rank) {
+                             std::optional<int> rank, uint64_t turn) {
   HETCOMM_RETURN_IF_ERROR(check_shapes(source, destination));
   std::vector<Layout> between;
   for (const Layout* side : {&source, &destination}) {
     add_dense(between.emplace_back(empty_like(source)), side->parts.front().rank, side->whole());
   }
-  return MovePlanner(destination, rank).make("leader", source, std::move(between));
+  return MovePlanner(destination, rank, turn).make("leader", source, std::move(between));
 }
 
 Result<MovePlan> plan_gather_p2p_scatter(const Layout& source, const Layout& destination,
-                                         uint64_t outer, std::optional<int> rank) {
+                                         uint64_t outer, std::optional<int> rank, uint64_t turn) {
   HETCOMM_RETURN_IF_ERROR(check_shapes(source, destination));
   if (outer == 0) outer = std::gcd(pieces_of_batch(source), pieces_of_batch(destination));
   std::vector<Layout> between;
@@ -251,13 +266,14 @@ Result<MovePlan> plan_gather_p2p_scatter(const Layout& source, const Layout& des
     }
     between.push_back(std::move(at_leaders).value());
   }
-  return MovePlanner(destination, rank).make("gather_p2p_scatter", source, std::move(between));
+  return MovePlanner(destination, rank, turn)
+      .make("gather_p2p_scatter", source, std::move(between));
 }
 
 Result<MovePlan> plan_sendrecv_allgather(const Layout& source, const Layout& destination,
-                                         std::optional<int> rank) {
+                                         std::optional<int> rank, uint64_t turn) {
   HETCOMM_RETURN_IF_ERROR(check_shapes(source, destination));
-  return MovePlanner(destination, rank)
+  return MovePlanner(destination, rank, turn)
       .make("sendrecv_allgather", source, {scattered(source, destination)});
 }
 

@@ -1,23 +1,39 @@
 // Strategies to move a tensor from one layout to another. Each function makes a plan of one kind. A
-// plan for one rank has only the moves in which that rank takes part.
+// plan for one rank has only the moves in which that rank takes part. |turn| says with which copy
+// of the source the receivers begin (redistribute.h).
 #pragma once
 
 #include <cstdint>
 #include <optional>
+#include <string_view>
 
 #include "reshard/move_plan.h"
 
 namespace hetcomm::reshard {
 
+// The values are those of the C ABI.
+enum class Strategy : int32_t {
+  kAuto = 0,
+  kDirect,
+  kLeader,
+  kGatherP2pScatter,
+  kSendrecvAllgather,
+  kBsr,
+};
+inline constexpr int32_t kStrategies = 6;
+
+std::string_view name_of(Strategy strategy);
+std::optional<Strategy> strategy_named(std::string_view name);
+
 // Sends one message from each rank that holds elements to each that needs them (HetAuto, section
 // 5.2, strategy 1).
 Result<MovePlan> plan_direct(const Layout& source, const Layout& destination,
-                             std::optional<int> rank = std::nullopt);
+                             std::optional<int> rank = std::nullopt, uint64_t turn = 0);
 
 // Collects the tensor at the first source rank. That rank sends it to the first destination rank,
 // which distributes it (HetAuto, strategy 2).
 Result<MovePlan> plan_leader(const Layout& source, const Layout& destination,
-                             std::optional<int> rank = std::nullopt);
+                             std::optional<int> rank = std::nullopt, uint64_t turn = 0);
 
 // Cuts the first dimension (the batch) into |outer| slabs. In each slab, the ranks that hold the
 // same range of the other dimensions gather at the first of them. These first ranks send their data
@@ -27,13 +43,13 @@ Result<MovePlan> plan_leader(const Layout& source, const Layout& destination,
 // layouts cut the batch. Fails with UNSUPPORTED if |outer| does not divide the batch, a box crosses
 // a slab boundary, or the ranks of a group do not hold a slab without holes.
 Result<MovePlan> plan_gather_p2p_scatter(const Layout& source, const Layout& destination,
-                                         uint64_t outer = 0,
-                                         std::optional<int> rank = std::nullopt);
+                                         uint64_t outer = 0, std::optional<int> rank = std::nullopt,
+                                         uint64_t turn = 0);
 
 // Divides data that several destination ranks need: each of them receives a distinct piece, from as
 // many source ranks as hold the data. The destination ranks then gather the other pieces among
 // themselves (H2, section 5: send-receive and all-gather).
 Result<MovePlan> plan_sendrecv_allgather(const Layout& source, const Layout& destination,
-                                         std::optional<int> rank = std::nullopt);
+                                         std::optional<int> rank = std::nullopt, uint64_t turn = 0);
 
 }  // namespace hetcomm::reshard

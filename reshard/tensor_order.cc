@@ -14,8 +14,6 @@
 namespace hetcomm::reshard {
 namespace {
 
-constexpr uint64_t kSliceBytes = 16u << 20;  // bytes of a message
-
 // Adds the tensor's name to the error text if there are several tensors.
 Status named(const Status& status, size_t tensor, size_t count) {
   return count == 1 ? status : status.annotate(fmt::format("tensor {}", tensor));
@@ -107,6 +105,7 @@ Wishes wishes_of(const std::vector<TensorOrder>& orders, const DraftOptions& opt
   return {.strategy = options.strategy,
           .outer = options.outer,
           .bundle_bytes = bundle_bytes_of(orders, options.slice_bytes),
+          .slice_bytes = options.slice_bytes != 0 ? options.slice_bytes : kSliceBytes,
           .links = links};
 }
 

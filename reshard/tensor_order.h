@@ -8,10 +8,10 @@
 #include <set>
 #include <vector>
 
-#include "reshard/by_strategy.h"
 #include "reshard/element_types.h"
 #include "reshard/layout.h"
 #include "reshard/links.h"
+#include "reshard/plans.h"
 #include "src/base/status.h"
 
 namespace hetcomm::reshard {

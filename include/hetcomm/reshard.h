@@ -446,8 +446,8 @@ typedef struct hetcomm_reshard_facts_t {
   int32_t strategy;
   /* 1: all tensors are moved by |strategy|. */
   int32_t is_strategy_of_all;
-  /* Forecast of an execution's duration over all ranks, by the communicator's link model: the sum
-   * of the tensors' forecasts. 0: there is no model. */
+  /* Forecast of an execution's duration over all ranks, by the communicator's link model, whose
+   * links the tensors share. 0: there is no model. */
   uint64_t forecast_ns;
   /* Bytes and messages that this rank sends and receives in an execution. */
   uint64_t bytes_sent;

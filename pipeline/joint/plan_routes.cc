@@ -9,8 +9,8 @@
 #include <fmt/format.h>
 
 #include "pipeline/joint/link_ways.h"
-#include "reshard/by_strategy.h"
 #include "reshard/mesh.h"
+#include "reshard/plans.h"
 #include "src/base/element_type.h"
 
 namespace hetcomm::pipeline {
@@ -94,10 +94,12 @@ class RouteMaker {
     for (size_t i = 0; i < layouts.size(); ++i) {
       tensors.push_back({&layouts[i].first, &layouts[i].second, element_bytes[i]});
     }
-    Result<std::vector<reshard::Choice>> choices =
-        reshard::make_plans(tensors, {.strategy = static_cast<reshard::Strategy>(boundary.strategy),
-                                      .bundle_bytes = boundary.slice_bytes,
-                                      .links = &links_});
+    Result<std::vector<reshard::Choice>> choices = reshard::make_plans(
+        tensors,
+        {.strategy = static_cast<reshard::Strategy>(boundary.strategy),
+         .bundle_bytes = boundary.slice_bytes,
+         .slice_bytes = boundary.slice_bytes != 0 ? boundary.slice_bytes : reshard::kSliceBytes,
+         .links = &links_});
     if (!choices.ok()) return choices.status();
     std::vector<Messages> hops;
     for (size_t i = 0; i < tensors.size(); ++i) {

@@ -159,10 +159,11 @@ Result<Facts> Order::facts() const {
     facts.is_of_all = facts.is_of_all && choice.plan.strategy == choices_.front().plan.strategy;
   }
   if (!links_) return facts;
-  Result<std::vector<Choice>> all =
-      reshard::make_plans(tensors_of(orders_), wishes_of(orders_, options_.plans, &*links_));
+  const std::vector<Tensor> tensors = tensors_of(orders_);
+  const Wishes wishes = wishes_of(orders_, options_.plans, &*links_);
+  Result<std::vector<Choice>> all = reshard::make_plans(tensors, wishes);
   if (!all.ok()) return all.status();
-  for (const Choice& choice : all.value()) facts.forecast_ns += choice.forecast.ns;
+  facts.forecast_ns = forecast_of_list(tensors, all.value(), wishes).ns;
   return facts;
 }
 

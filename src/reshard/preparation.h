@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "reshard/by_strategy.h"
 #include "reshard/draft.h"
 #include "reshard/links.h"
+#include "reshard/plans.h"
 #include "reshard/tensor_order.h"
 #include "src/base/status.h"
 #include "src/core/communicator/communicator.h"

@@ -24,8 +24,8 @@
 #include "pipeline/joint/plan_routes.h"
 #include "pipeline/plan/plan_json.h"
 #include "pipeline/simulate/longest_path.h"
-#include "reshard/by_strategy.h"
 #include "reshard/forecast.h"
+#include "reshard/plans.h"
 #include "tests/support/pipeline_plans.h"
 #include "topology/links/link_model_json.h"
 

@@ -1,5 +1,6 @@
 // Plan costs:
-//    - a forecast is the time of the busiest resource and the longest transfer, calculated by hand;
+//    - a forecast is the time of the busiest resource and the longest transfer, calculated by hand,
+//      and hops that overlap share the links;
 //    - batched send-receive prefers data on the same rank, then fast links, then lightly loaded
 //      senders, and is proved over random layouts; it gives the volumes in Hetu's table 2;
 //    - auto chooses the fastest strategy, at most one copy passes between clusters, and each
@@ -7,7 +8,6 @@
 #include <algorithm>
 #include <cstdlib>
 #include <map>
-#include <numeric>
 #include <random>
 #include <set>
 #include <string>
@@ -21,77 +21,12 @@
 #include "reshard/mesh.h"
 #include "reshard/proof.h"
 #include "reshard/strategies.h"
+#include "tests/unit/reshard/links_of.h"
 
 namespace hetcomm::reshard {
 namespace {
 
 using ::testing::HasSubstr;
-
-std::vector<int> ranks_from(int first, uint64_t count) {
-  std::vector<int> ranks(count);
-  std::iota(ranks.begin(), ranks.end(), first);
-  return ranks;
-}
-
-struct Rates {
-  uint64_t memory = 10'000'000'000;  // within a host
-  uint64_t nic = 1'000'000'000;
-  uint64_t trunk = 0;  // 0: none
-  uint64_t latency_ns = 1000;
-};
-
-// Returns a model with clusters of hosts "c0h0", "c0h1", ...; each direction between two clusters
-// has a trunk.
-topology::LinkModel model_of(const std::vector<int>& hosts, const Rates& rates) {
-  topology::LinkModel model;
-  const auto add = [&](std::string name, topology::ResourceKind kind, uint64_t rate) {
-    model.resources.push_back({std::move(name), kind, rate});
-    return static_cast<int>(model.resources.size()) - 1;
-  };
-  const auto clusters = static_cast<int>(hosts.size());
-  for (int c = 0; c < clusters; ++c) {
-    model.clusters.push_back("c" + std::to_string(c));
-    for (int h = 0; h < hosts[static_cast<size_t>(c)]; ++h) {
-      topology::LinkHost host;
-      host.label = "c" + std::to_string(c) + "h" + std::to_string(h);
-      host.cluster = c;
-      host.latency_ns = 100;
-      host.inside = {add(host.label + " memory", topology::ResourceKind::kMemory, rates.memory)};
-      host.nics = {{"nic",
-                    {add(host.label + " out", topology::ResourceKind::kNic, rates.nic)},
-                    {add(host.label + " in", topology::ResourceKind::kNic, rates.nic)}}};
-      model.hosts.push_back(host);
-    }
-  }
-  for (int a = 0; a < clusters; ++a) {
-    for (int b = 0; b < clusters; ++b) {
-      topology::ClusterPath path;
-      path.exists = true;
-      path.latency_ns = rates.latency_ns;
-      if (a != b && rates.trunk != 0) {
-        path.resources = {add("trunk " + std::to_string(a) + std::to_string(b),
-                              topology::ResourceKind::kTrunk, rates.trunk)};
-      }
-      model.paths.push_back(path);
-    }
-  }
-  topology::normalize(model);
-  EXPECT_TRUE(topology::check(model).ok()) << topology::check(model).text();
-  return model;
-}
-
-// Returns links with |each| ranks on every host, in cluster order.
-Links links_of(const std::vector<int>& hosts, int each, const Rates& rates) {
-  std::vector<RankEnd> ends;
-  for (size_t c = 0; c < hosts.size(); ++c) {
-    for (int h = 0; h < hosts[c]; ++h) {
-      for (int i = 0; i < each; ++i) {
-        ends.push_back({"c" + std::to_string(c) + "h" + std::to_string(h), ""});
-      }
-    }
-  }
-  return Links::create(model_of(hosts, rates), ends).value();
-}
 
 TEST(Forecast, IsTheTimeOfTheBusiestResource) {
   // Two hosts with two ranks each send half of the data each to one rank on one host.
@@ -143,6 +78,39 @@ TEST(Forecast, OverlapsStagesOfSeveralSlices) {
   EXPECT_EQ(sliced.ns, 4'001'000u + 4'002'000u / 10);
 }
 
+// One plan moves its data in the first hop, and the other one in the second, over the same NICs.
+TEST(Forecast, HopsThatOverlapShareTheLinks) {
+  const Links links = links_of({2}, 1, {});
+  const Layout source = layout_of({4000}, {{1}, {0}}, {shard(0)}).value();
+  const Layout destination = layout_of({4000}, {{1}, {1}}, {shard(0)}).value();
+  const MovePlan first = plan_direct(source, destination).value();
+  const MovePlan second = plan_gather_p2p_scatter(source, destination).value();
+  JointForecast joint(links);
+  joint.add(first, 1000, 3);
+  joint.add(second, 1000, 3);
+  JointForecast alone(links);
+  alone.add(first, 1000, 6);
+  EXPECT_GE(joint.forecast(64).ns, alone.forecast(64).ns - kMessageNs);
+  JointForecast sum(links);
+  sum.add(alone);
+  sum.add(joint);
+  EXPECT_GE(sum.forecast(64).ns, 48'000'000u);  // twelve tensors of 4 MB at 1 GB/s
+}
+
+// Short tensors of a list share a message.
+TEST(Forecast, MessagesOfShortTensorsAreShared) {
+  const Links links = links_of({2}, 1, {});
+  const Layout source = layout_of({8}, {{1}, {0}}, {shard(0)}).value();
+  const Layout destination = layout_of({8}, {{1}, {1}}, {shard(0)}).value();
+  const MovePlan plan = plan_direct(source, destination).value();
+  JointForecast apart(links);
+  apart.add(plan, 4, 1000);
+  JointForecast together(links);
+  together.add(plan, 4, 1000, 100);
+  EXPECT_EQ(apart.forecast(8).ns, 1000u + 32'000 + 999 * kMessageNs);
+  EXPECT_EQ(together.forecast(8).ns, 1000u + 32'000 + 9 * kMessageNs);
+}
+
 TEST(Links, ErrorNamesTheRankThatTheModelLacks) {
   const topology::LinkModel model = model_of({1, 1}, {});
   EXPECT_THAT(std::string(Links::create(model, {{"c0h0", ""}, {"other", ""}}).status().text()),
@@ -179,19 +147,22 @@ TEST(Bsr, PrefersOwnDataThenFastLinksThenLowLoad) {
   const Links links = links_of({2}, 2, {});
   // Ranks 0 and 1 share a host, 2 and 3 the other one; 0, 1 and 2 each hold everything.
   const Layout source = layout_of({12}, {{3}, {0, 1, 2}}, {replicate()}).value();
-  SendLoads loads;
+  SendLoads loads(&links);
   const Layout on_three = layout_of({12}, {{1}, {3}}, {replicate()}).value();
-  EXPECT_EQ(sent_by(plan_bsr(source, on_three, 4, &links, loads).value()),
+  EXPECT_EQ(sent_by(plan_bsr(source, on_three, 4, loads).value()),
             (std::map<int, uint64_t>{{2, 12}}));
-  EXPECT_EQ(loads.bytes, (std::vector<uint64_t>{0, 0, 48}));
+  EXPECT_EQ(loads.bytes_of_ranks(), (std::vector<uint64_t>{0, 0, 48}));
   const Layout itself = layout_of({12}, {{1}, {1}}, {replicate()}).value();
-  EXPECT_TRUE(sent_by(plan_bsr(source, itself, 4, &links, loads).value()).empty());
+  EXPECT_TRUE(sent_by(plan_bsr(source, itself, 4, loads).value()).empty());
   // Without links the least loaded rank sends; among equals, the first one.
   const Layout four = layout_of({12}, {{4}, {4, 5, 6, 7}}, {shard(0)}).value();
-  EXPECT_EQ(sent_by(plan_bsr(source, four, 4, nullptr, loads).value()),
-            (std::map<int, uint64_t>{{0, 6}, {1, 6}}));
-  EXPECT_EQ(loads.bytes, (std::vector<uint64_t>{24, 24, 48}));
-  EXPECT_EQ(plan_bsr(source, four, 4, &links, loads).status().code(), Code::kInvalidArgument);
+  SendLoads by_rank;
+  EXPECT_EQ(sent_by(plan_bsr(source, on_three, 4, by_rank).value()),
+            (std::map<int, uint64_t>{{0, 12}}));
+  EXPECT_EQ(sent_by(plan_bsr(source, four, 4, by_rank).value()),
+            (std::map<int, uint64_t>{{1, 6}, {2, 6}}));
+  EXPECT_EQ(by_rank.bytes_of_ranks(), (std::vector<uint64_t>{48, 24, 24}));
+  EXPECT_EQ(plan_bsr(source, four, 4, loads).status().code(), Code::kInvalidArgument);
 }
 
 TEST(Bsr, RandomPlansAreProved) {
@@ -222,12 +193,14 @@ TEST(Bsr, RandomPlansAreProved) {
     };
     const Layout source = layout(0);
     const Layout destination = layout(static_cast<int>(draw(0, 27)));
-    SendLoads loads;
-    const MovePlan plan = plan_bsr(source, destination, 2, &links, loads).value();
+    SendLoads loads(&links);
+    const uint64_t slice_bytes = draw(0, 64);
+    const MovePlan plan =
+        plan_bsr(source, destination, 2, loads, std::nullopt, slice_bytes).value();
     const Status proved = prove(plan);
     ASSERT_TRUE(proved.ok()) << proved.text() << to_table(source) << to_table(destination);
     uint64_t counted = 0;
-    for (const uint64_t bytes : loads.bytes) counted += bytes;
+    for (const uint64_t bytes : loads.bytes_of_ranks()) counted += bytes;
     EXPECT_EQ(counted, 2 * count_elements(plan));
     const Choice choice = plan_auto(source, destination, 2, links).value();
     ASSERT_TRUE(prove(choice.plan).ok());
@@ -238,7 +211,7 @@ TEST(Bsr, RefusesPartialSums) {
   const Layout source = layout_of({8}, {{2}, {0, 1}}, {partial()}).value();
   const Layout destination = layout_of({8}, {{1}, {2}}, {shard(0)}).value();
   SendLoads loads;
-  EXPECT_EQ(plan_bsr(source, destination, 4, nullptr, loads).status().code(), Code::kUnsupported);
+  EXPECT_EQ(plan_bsr(source, destination, 4, loads).status().code(), Code::kUnsupported);
 }
 
 // --- Hetu v2, table 2 ---------------------------------------------------------------------------
@@ -297,16 +270,15 @@ Volumes volumes_of(bool fused) {
                             {{28, 29}, 48, 55},
                             {{30}, 56, 59}}};
   const Links links = links_of({4}, 8, {});
-  SendLoads loads;
+  SendLoads loads(fused ? &links : nullptr);
   Volumes volumes;
   for (int tensor = 0; tensor <= 60; ++tensor) {
     const bool is_head = tensor == 60;
     const int layer = is_head ? 59 : tensor;
     const uint64_t quarter = is_head ? kHeadQuarter : kLayerQuarter;
-    if (!fused) loads = {};
-    const MovePlan plan = plan_bsr(holders(before, layer, quarter), holders(after, layer, quarter),
-                                   1, fused ? &links : nullptr, loads)
-                              .value();
+    if (!fused) loads = SendLoads();
+    const MovePlan plan =
+        plan_bsr(holders(before, layer, quarter), holders(after, layer, quarter), 1, loads).value();
     EXPECT_TRUE(prove(plan).ok()) << prove(plan).text();
     for (const Move& move : plan.hops[0].moves) {
       const int from = plan.source.parts[move.from].rank;

@@ -26,11 +26,12 @@ namespace {
 
 using ::testing::HasSubstr;
 
-using Strategy = Result<MovePlan> (*)(const Layout&, const Layout&, std::optional<int>);
-Result<MovePlan> gather(const Layout& source, const Layout& destination, std::optional<int> rank) {
-  return plan_gather_p2p_scatter(source, destination, 0, rank);
+using Planning = Result<MovePlan> (*)(const Layout&, const Layout&, std::optional<int>, uint64_t);
+Result<MovePlan> gather(const Layout& source, const Layout& destination, std::optional<int> rank,
+                        uint64_t turn) {
+  return plan_gather_p2p_scatter(source, destination, 0, rank, turn);
 }
-constexpr Strategy kStrategies[] = {plan_direct, plan_leader, gather, plan_sendrecv_allgather};
+constexpr Planning kPlannings[] = {plan_direct, plan_leader, gather, plan_sendrecv_allgather};
 
 std::vector<int> ranks_from(int first, uint64_t count) {
   std::vector<int> ranks(count);
@@ -193,8 +194,8 @@ TEST(Plans, RandomPlansAreProvedAndGiveTheRightTensor) {
     const Layout source = random.layout(shape, 0, true);
     // Ranks may be both senders and receivers.
     const Layout destination = random.layout(shape, static_cast<int>(random.draw(0, 27)), false);
-    for (const Strategy strategy : kStrategies) {
-      const Result<MovePlan> plan = strategy(source, destination, std::nullopt);
+    for (const Planning strategy : kPlannings) {
+      const Result<MovePlan> plan = strategy(source, destination, std::nullopt, random.draw(0, 5));
       if (!plan.ok()) {
         EXPECT_EQ(plan.status().code(), Code::kUnsupported) << plan.status().text();
         EXPECT_EQ(strategy, &gather) << plan.status().text();
@@ -246,8 +247,7 @@ TEST(Plans, ReplicasMayBeCutDifferently) {
   SendLoads loads;
   for (const Result<MovePlan>& plan :
        {plan_direct(source, destination), plan_leader(source, destination),
-        plan_sendrecv_allgather(source, destination),
-        plan_bsr(source, destination, 4, nullptr, loads)}) {
+        plan_sendrecv_allgather(source, destination), plan_bsr(source, destination, 4, loads)}) {
     ASSERT_TRUE(plan.ok()) << plan.status().text();
     EXPECT_TRUE(prove(plan.value()).ok()) << prove(plan.value()).text();
     Memories memories(plan.value());
@@ -279,12 +279,12 @@ TEST(Plans, PlanOfARankEqualsItsShareOfTheWholePlan) {
     const std::vector<uint64_t> shape = random.shape();
     const Layout source = random.layout(shape, 0, true);
     const Layout destination = random.layout(shape, static_cast<int>(random.draw(0, 27)), false);
-    for (const Strategy strategy : kStrategies) {
-      const Result<MovePlan> whole = strategy(source, destination, std::nullopt);
+    for (const Planning strategy : kPlannings) {
+      const Result<MovePlan> whole = strategy(source, destination, std::nullopt, 3);
       if (!whole.ok()) continue;
       std::vector<MovePlan> plans;
       for (int rank = 0; rank < 54; ++rank) {
-        plans.push_back(strategy(source, destination, rank).value());
+        plans.push_back(strategy(source, destination, rank, 3).value());
         EXPECT_EQ(moves_of(plans.back(), rank), moves_of(whole.value(), rank));
         size_t moves = 0;
         for (const Hop& hop : plans.back().hops) moves += hop.moves.size();
@@ -313,8 +313,8 @@ TEST(Plans, PlansOfRanksThatDisagreeDoNotTerminate) {
 TEST(Plans, DifferentShapesAreRefused) {
   const Layout source = layout_of({8}, {{2}, {0, 1}}, {shard(0)}).value();
   const Layout destination = layout_of({9}, {{1}, {2}}, {shard(0)}).value();
-  for (const Strategy strategy : kStrategies) {
-    const Status status = strategy(source, destination, std::nullopt).status();
+  for (const Planning strategy : kPlannings) {
+    const Status status = strategy(source, destination, std::nullopt, 0).status();
     EXPECT_EQ(status.code(), Code::kInvalidArgument);
     EXPECT_THAT(std::string(status.text()),
                 HasSubstr("the source has shape [8], the destination [9]"));
@@ -392,8 +392,8 @@ TEST(Papers, OneCopyPassesBetweenClusters) {
       layout_of({16, 8}, {{4, 2}, ranks_from(0, 8)}, {replicate(), shard(1)}).value();
   const Layout destination =
       layout_of({16, 8}, {{2, 3}, ranks_from(8, 6)}, {shard(0), replicate()}).value();
-  for (const Strategy strategy : {&plan_leader, &plan_sendrecv_allgather}) {
-    const MovePlan plan = strategy(source, destination, std::nullopt).value();
+  for (const Planning strategy : {&plan_leader, &plan_sendrecv_allgather}) {
+    const MovePlan plan = strategy(source, destination, std::nullopt, 0).value();
     uint64_t crossing = 0;
     for (size_t hop = 0; hop < plan.hops.size(); ++hop) {
       for (const Move& move : plan.hops[hop].moves) {
@@ -470,8 +470,8 @@ TEST(Proof, RefusesAPlanWithOneWrongMove) {
     const std::vector<uint64_t> shape = random.shape();
     const Layout source = random.layout(shape, 0, true);
     const Layout destination = random.layout(shape, 30, false);
-    for (const Strategy strategy : kStrategies) {
-      const Result<MovePlan> plan = strategy(source, destination, std::nullopt);
+    for (const Planning strategy : kPlannings) {
+      const Result<MovePlan> plan = strategy(source, destination, std::nullopt, 0);
       if (!plan.ok()) continue;
       for (int i = 0; i < 5; ++i) {
         MovePlan wrong = plan.value();

@@ -18,6 +18,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "reshard/bsr.h"
 #include "reshard/mesh.h"
 #include "reshard/strategies.h"
 
@@ -245,9 +246,11 @@ TEST(Slicings, RandomSlicingsGiveTheRightTensor) {
     };
     const Layout source = layout(0, true);
     const Layout destination = layout(static_cast<int>(draw(0, 27)), false);
+    SendLoads loads;
     const Result<MovePlan> plans[] = {
         plan_direct(source, destination), plan_leader(source, destination),
-        plan_gather_p2p_scatter(source, destination), plan_sendrecv_allgather(source, destination)};
+        plan_gather_p2p_scatter(source, destination), plan_sendrecv_allgather(source, destination),
+        plan_bsr(source, destination, 4, loads, std::nullopt, draw(0, 3) * 16)};
     for (const Result<MovePlan>& plan : plans) {
       if (!plan.ok()) continue;
       Machine machine(plan.value(), 54, static_cast<uint32_t>(draw(1, 5)), random);

@@ -14,8 +14,8 @@
 
 #include "reshard/auto.h"
 #include "reshard/bsr.h"
-#include "reshard/by_strategy.h"
 #include "reshard/mesh.h"
+#include "reshard/plans.h"
 #include "reshard/slicing.h"
 #include "reshard/strategies.h"
 
@@ -102,8 +102,8 @@ void measure_activations() {
   measure("sendrecv_allgather",
           [&] { (void)check(plan_sendrecv_allgather(source, destination, kRank)); });
   measure("bsr", [&] {
-    SendLoads loads;
-    (void)check(plan_bsr(source, destination, 2, &links, loads, kRank));
+    SendLoads loads(&links);
+    (void)check(plan_bsr(source, destination, 2, loads, kRank));
   });
   measure("auto", [&] { (void)check(plan_auto(source, destination, 2, links, 8, kRank)); });
   const MovePlan plan = check(plan_gather_p2p_scatter(source, destination, 0, kRank));
@@ -140,7 +140,7 @@ void measure_model() {
         layout_of({from * to, 1024}, {{to}, ranks_from(static_cast<int>(from), to)}, {shard(0)}));
     SendLoads loads;
     for (int i = 0; i < count; ++i) {
-      (void)check(plan_bsr(source, destination, 2, nullptr, loads, 3));
+      (void)check(plan_bsr(source, destination, 2, loads, 3));
     }
   };
   measure("60 layers of 9 weights, 32 to 31, bsr", [&] { tensors(32, 31, 540); });
