@@ -30,7 +30,7 @@ void add_note(const std::string& note, Report* report) {
   }
 }
 
-// One work, the implementations that take part, and their trials.
+// A Contest holds one work, the implementations that take part, and their trials.
 struct Contest {
   const Work* work = nullptr;
   size_t number = 0;  // index of the work
@@ -103,7 +103,8 @@ bool same_point(const Row& a, const Row& b) {
   return a.measured.point.bytes == b.measured.point.bytes;
 }
 
-// Pairs of figures with the same point, placement and round.
+// Pairs holds the figures of both sides, paired by point, placement and round. A ratio above 1
+// favours |ours|.
 struct Pairs {
   std::vector<double> ours;
   std::vector<double> theirs;

@@ -12,7 +12,7 @@
 
 namespace bench {
 
-// The result of one launch.
+// A Trial is the result of one launch of one implementation.
 struct Trial {
   int round = 0;
   std::string placement;  // "mixed" if it changed during the launch

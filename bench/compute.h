@@ -1,4 +1,5 @@
-// Computation of a fixed duration: a sleep, or steps that keep a core busy as long on an idle core.
+// Computes for a fixed duration. Compute sleeps, or runs as many steps as fill the duration on an
+// otherwise idle core.
 #pragma once
 
 #include <cstdint>

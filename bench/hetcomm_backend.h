@@ -37,8 +37,8 @@ class HetcommBackend {
   Slots& slots() { return slots_; }
   const Traffic& traffic() const { return traffic_; }
   // Returns the path since prepare() or expose(), such as "shm/eager" or "shm/direct". After
-  // prepare() it is that of this rank's messages to rank 0 (on rank 0: to rank 1). After expose()
-  // it is that of its operations on the peer's memory.
+  // prepare(), returns the path of this rank's messages to rank 0, or on rank 0 to rank 1. After
+  // expose(), returns the path of this rank's operations on the peer's memory.
   std::string path() const { return traffic_.path(remote_ != nullptr); }
 
   void send(int peer, int slot) { tools::wait(post_send(peer, slot)); }

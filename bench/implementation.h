@@ -1,4 +1,4 @@
-// One library in one configuration that can be measured: hetcomm itself or a peer. Each measurement
+// An Implementation is one library in one configuration: hetcomm itself or a peer. Each measurement
 // launches its own processes, so that measurements share nothing but the machine.
 #pragma once
 
@@ -13,7 +13,7 @@
 namespace bench {
 
 struct Implementation {
-  // The way in which the implementation carries out one work.
+  // A Launcher makes the launch with which the implementation carries out one work.
   struct Launcher {
     std::string refusal;  // why it cannot carry out the work, or ""
     std::function<tools::Launch()> launch;

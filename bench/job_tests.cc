@@ -21,7 +21,7 @@ namespace {
 // With --check the test fails if the model deviates by more than this from further measurements.
 constexpr double kMaxDeviation = 0.10;
 constexpr size_t kCheckRounds = 4;
-constexpr int kFewRanks = 2;  // that are started where nobody says how many
+constexpr int kFewRanks = 2;  // ranks to start by default, except for reshard
 
 Work work_of_job(const SubjectOptions& subject) {
   Work work;

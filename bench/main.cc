@@ -1,4 +1,4 @@
-// hetcomm_bench: latency and bandwidth by size and path. A process has one of four roles:
+// hetcomm_bench measures latency and bandwidth by size and path. A process has one of four roles:
 //   - the driver on one host, which starts ranks and peers and reports
 //   - a rank or runner that the driver started
 //   - one rank of a job that mpirun or torchrun started

@@ -16,7 +16,8 @@
 namespace bench {
 namespace {
 
-// An in-memory file that another process fills first, as the owner of exposed memory would.
+// SharedMemory maps an in-memory file. Another process fills the file first, as the owner of
+// exposed memory would.
 class SharedMemory {
  public:
   explicit SharedMemory(uint64_t size) : size_(static_cast<size_t>(size)) {

@@ -250,14 +250,14 @@ std::string check_pipeline(const Options& options) {
              : "--micro-batches takes two numbers, the smaller one first";
 }
 
-// The hosts that the driver joins speak tcp.
+// Checks the transport of a pipeline over links. The hosts that the driver joins speak only tcp.
 std::string check_pipeline_links(const Options& options) {
   const Words& transports = options.subject.transports;
   if (!options.pipeline.makes_links() || transports.empty()) return "";
   return transports == Words{"tcp"} ? "" : "--delays and --rates are measured over tcp";
 }
 
-// Links and torch are measured by jobs that the driver starts.
+// Checks a comparison with torch, whose jobs the driver starts.
 std::string check_pipeline_peers(const Options& options) {
   if (!options.asks_for("pipeline")) return "--compare torch is for pipeline";
   if (options.peers.names != Words{"torch"}) return "pipeline is compared with torch only";

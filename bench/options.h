@@ -1,4 +1,4 @@
-// The command line: one struct for each group of options in --help.
+// Holds the options of the command line, with one struct for each group in --help.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@
 
 namespace bench {
 
-// Sizes and repetitions. No value or 0 stands for the test's default. For |warmup| -1 does.
+// Sizes and repetitions. No value or 0 stands for the test's default, except that |warmup| has -1.
 struct SizeOptions {
   std::optional<uint64_t> first_bytes;
   std::optional<uint64_t> last_bytes;

@@ -15,8 +15,8 @@ inline constexpr int kOk = 0;
 inline constexpr int kFailed = 1;
 inline constexpr int kUsage = 2;
 
-// A line of progress on a terminal, which the next one overwrites. Prints nothing if standard error
-// is no terminal, so that logs stay short.
+// ProgressLine shows one line of progress on a terminal. Each text overwrites the previous one.
+// Prints nothing if standard error is no terminal, so that logs stay short.
 class ProgressLine {
  public:
   ~ProgressLine() { clear(); }

@@ -37,8 +37,8 @@ hetcomm_layout_t* layout_on(int rank, uint64_t bytes) {
   return layout;
 }
 
-// Moves data from one rank to another as a boundary of a pipeline does: receives are posted before
-// the data is sent, and the sender knows.
+// A Way moves data from one rank to another as a boundary of a pipeline does. The receiver posts
+// its receives ahead and tells the sender.
 class Way {
  public:
   Way(hetcomm_communicator_t* communicator, int rank, int from, int to, uint64_t bytes)
@@ -106,7 +106,7 @@ std::vector<LinkTime> measure_links(hetcomm_communicator_t* communicator, int ra
       const auto one_way = [&](uint64_t size) {
         return one_way_us(communicator, rank, from, size);
       };
-      static_cast<void>(one_way(bytes));  // so that connections are open
+      static_cast<void>(one_way(bytes));  // opens the connections
       link.latency_us = one_way(8);
       link.busy_us = std::max(one_way(bytes) - link.latency_us, 0.0);
     }
@@ -117,10 +117,10 @@ std::vector<LinkTime> measure_links(hetcomm_communicator_t* communicator, int ra
   return links;
 }
 
-// A stage that computes nothing and takes its time.
+// A Stage takes the time of a computation, and computes nothing.
 struct Stage {
   Compute* compute = nullptr;
-  double share = 1;  // of the computation of a rank
+  double share = 1;  // the stage's part of the computation of a rank
   static hetcomm_status_t third(void* self, const hetcomm_pipeline_action_t*) {
     static_cast<Stage*>(self)->run(kThird);
     return HETCOMM_OK;
@@ -132,7 +132,7 @@ struct Stage {
   void run(double part) const { compute->run(part * share); }
 };
 
-// A pipeline of one schedule and one number of micro-batches.
+// A Pipeline runs one schedule with one number of micro-batches.
 class Pipeline {
  public:
   Pipeline(hetcomm_communicator_t* communicator, const std::string& plan, size_t chunks,
@@ -182,26 +182,27 @@ class Pipeline {
   hetcomm_pipeline_t* handle_ = nullptr;
 };
 
-// One schedule with both numbers of micro-batches.
+// Measured holds one schedule with both numbers of micro-batches, and its results.
 struct Measured {
   PipelineRow row;
   std::vector<Case> cases;
   std::vector<std::vector<uint32_t>> in_flight;
   std::vector<std::unique_ptr<Pipeline>> pipelines;
-  size_t more_actions = 0;  // of the longer run
+  size_t more_actions = 0;  // actions of the longer run beyond those of the shorter one
 };
 
-// The schedules of a job share this.
+// A Job is the state that all schedules share.
 struct Job {
   hetcomm_communicator_t* communicator = nullptr;
   int rank = 0;
   int ranks = 0;
   const PipelineOptions& options;
   double rank_us = 0;           // computation of a rank for a micro-batch
-  std::vector<LinkTime> links;  // by the rank before
+  std::vector<LinkTime> links;  // links[i] joins ranks i and i + 1
 };
 
-// Returns the difference between the longer run and the shorter one for each micro-batch of it.
+// Returns the time of a micro-batch: by how much the longer run takes more time than the shorter
+// one, divided by the number of additional micro-batches.
 double slope(const PipelineOptions& options, double fewer, double more) {
   return (more - fewer) / (options.micro_batches[1] - options.micro_batches[0]);
 }
@@ -227,7 +228,8 @@ Measured prepare(const Job& job, const std::string& schedule, Compute& compute) 
     // Without computation the simulator still needs a time.
     of.stage_us = std::max(job.rank_us, 1.0) / static_cast<double>(chunks);
     Case undelayed = of;
-    // H-1F1B orders its steps by the links; the same steps without delay are those of Eager-1F1B.
+    // H-1F1B orders its steps by the times of the links. Without delays, Eager-1F1B has the same
+    // steps.
     if (schedule == "h-1f1b") undelayed.schedule = "eager-1f1b";
     undelayed_us[i] = draft(undelayed).total_us;
     of.links = by_stage(rank_of, job.links);
@@ -256,7 +258,7 @@ Measured prepare(const Job& job, const std::string& schedule, Compute& compute) 
   return measured;
 }
 
-// Returns the texts of all ranks on all ranks.
+// Returns the texts of all ranks on all ranks. Shorter texts end with blanks.
 std::vector<std::string> gather(const Job& job, std::string own) {
   const auto size =
       static_cast<size_t>(tools::largest(job.communicator, static_cast<double>(own.size())));
@@ -273,7 +275,7 @@ std::vector<std::string> gather(const Job& job, std::string own) {
   return texts;
 }
 
-// Simulates the last runs with the steps as long as they were.
+// Simulates the last runs with the measured duration of each step.
 void replay(const Job& job, Measured& measured) {
   std::array<double, 2> replayed{};
   for (size_t i = 0; i < 2; ++i) {

@@ -1,9 +1,9 @@
-// hetcomm_bench pipeline: measures how long a pipeline takes for a micro-batch, by schedule, with
-// computation of a set length, beside what the simulator forecasts.
+// hetcomm_bench pipeline: measures the time of a micro-batch in a pipeline, by schedule, beside the
+// simulator's forecast. The computation of a stage has a set length.
 //
 // The time of a micro-batch is the slope between a run of few micro-batches and one of many, so
-// that filling and draining the pipeline do not count. Links are measured between neighbours,
-// alone.
+// that filling and draining the pipeline do not count. The links between neighbouring ranks are
+// measured one at a time, without computation.
 #pragma once
 
 #include <array>
@@ -21,11 +21,11 @@ struct PipelineOptions {
   std::vector<std::string> schedules = {"1f1b", "eager-1f1b", "h-1f1b", "zb-h1"};
   std::string compute = "timer";  // "timer", "burn" or "none"
   double stage_ms = 20;           // computation of a rank for a micro-batch
-  uint64_t item_bytes = 4096;     // of a boundary, in each direction
-  uint32_t in_flight = 0;         // 0: one more than no step waits for in the simulation
+  uint64_t item_bytes = 4096;     // bytes of a micro-batch at a boundary, in each direction
+  uint32_t in_flight = 0;         // 0: one more than lets the simulation run without waits
   std::vector<int> micro_batches = {64, 192};
   int rounds = 3;
-  // Links between two hosts, each delay with each rate. Empty: the job's own links.
+  // Links between two hosts: each delay with each rate. If both are empty, the job's own links.
   std::vector<double> delays_ms;
   std::vector<int> rates_mbit;  // 0: without a limit
 
@@ -38,19 +38,20 @@ struct PipelineRow {
   std::string compute;
   uint64_t item_bytes = 0;
   std::vector<int> micro_batches;
-  double stage_us = 0;  // computation of a rank for a micro-batch, measured alone
-  double busy_us = 0;   // of the slowest boundary: time on the link, and until arrival
-  double latency_us = 0;
-  uint32_t in_flight = 0;        // the most of any boundary
-  double measured_us = 0;        // a micro-batch, as the median over the rounds
-  double forecast_us = 0;        // as simulated
-  double replayed_us = 0;        // as simulated with each step as long as it was; a median too
-  double undelayed_us = 0;       // as simulated over links that take no time
-  double overhead_us = 0;        // without computation: wall time of an action
-  std::vector<double> times_us;  // of a micro-batch, by round
-  // By round: a run with fewer micro-batches, and one with more.
+  double stage_us = 0;      // computation of a rank for a micro-batch, measured alone
+  double busy_us = 0;       // longest time that an item occupies the link of a boundary
+  double latency_us = 0;    // longest latency of the link of a boundary
+  uint32_t in_flight = 0;   // largest number of items in flight at a boundary
+  double measured_us = 0;   // time of a micro-batch, as the median over the rounds
+  double forecast_us = 0;   // simulated time of a micro-batch
+  double replayed_us = 0;   // time as simulated with measured steps, as the median over the rounds
+  double undelayed_us = 0;  // time as simulated over links that take no time
+  double overhead_us = 0;   // without computation: wall time of an action
+  std::vector<double> times_us;  // time of a micro-batch in each round
+  // For each round, the time of the run with fewer micro-batches and of the run with more.
   std::vector<std::array<double, 2>> runs_us;
-  std::vector<std::array<double, 2>> replayed_runs_us;  // likewise; none without computation
+  // |runs_us| as simulated with the measured duration of each step; empty without computation
+  std::vector<std::array<double, 2>> replayed_runs_us;
 };
 
 // Runs one rank of a job that |launcher| started. Returns rows on rank 0 and none on the others.

@@ -31,7 +31,7 @@ Json boundaries_of(const std::vector<LinkTime>& links) {
   return list;
 }
 
-// The parameter of Virtual-1F1B: every boundary is slow.
+// Returns the parameter of Virtual-1F1B that declares every boundary slow.
 Json slow_boundaries(int ranks) {
   Json slow = Json::array();
   for (int i = 0; i + 1 < ranks; ++i) slow.push_back(i);
@@ -100,7 +100,7 @@ double replayed_us(const Case& of, const std::vector<uint32_t>& in_flight,
   Json question = question_of(of);
   if (!in_flight.empty()) question["in_flight"] = in_flight;
   for (const std::string& each : traces) question["traces"].push_back(Json::parse(each));
-  // Nearly all other schedules keep more, so that few are looked at.
+  // Nearly all other schedules keep more micro-batches than this, so the answer considers few.
   question["stage_limits"] = std::vector<int>(in_flight.size() + 1, 1);
   return us_of(ask(question, of.schedule)["run"]["replayed_ns"]);
 }

@@ -1,4 +1,4 @@
-// The plan of a pipeline, and the forecasts of its runs.
+// Makes the plan of a pipeline, and forecasts its runs with the simulator.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,8 @@
 
 namespace bench {
 
-// The forward step takes a third of a stage's computation; half of the rest is the weights'.
+// A stage's computation has three parts of the same length: the forward step, the gradients of the
+// inputs, and those of the weights.
 inline constexpr double kThird = 1.0 / 3;
 
 struct LinkTime {
@@ -15,31 +16,35 @@ struct LinkTime {
   double latency_us = 0;
 };
 
-// The links between the stages of |rank_of|, by |links|, those between neighbouring ranks. Between
-// ranks that are no neighbours the slowest one counts.
+// Returns the links between the stages of |rank_of|. |links| has the links between neighbouring
+// ranks. For ranks that are no neighbours, the slowest link between them counts. A link inside a
+// rank takes no time.
 std::vector<LinkTime> by_stage(const std::vector<uint32_t>& rank_of,
                                const std::vector<LinkTime>& links);
 
-// A schedule, and what the simulator needs to know of the job.
+// A Case is a schedule with the facts about the job that the simulator needs.
 struct Case {
   std::string schedule;
   int ranks = 0;
   int micro_batches = 0;
   double stage_us = 0;          // computation of one stage for a micro-batch
-  std::vector<LinkTime> links;  // by stage before; empty: they take no time
+  std::vector<LinkTime> links;  // links[i] joins stages i and i + 1; empty: links take no time
 };
 
-// One schedule with one number of micro-batches: what it needs, and its forecast.
+// A Draft is the simulator's answer about one Case: the ranks of the stages, the numbers of
+// micro-batches in flight, and the forecast.
 struct Draft {
   std::vector<uint32_t> rank_of;
   std::vector<uint32_t> in_flight;
-  size_t actions = 0;  // of the rank with the most
+  size_t actions = 0;  // actions of the rank with the most
   double total_us = 0;
 };
 
-// Each ends the process if the simulator refuses.
+// Simulates a run. An empty |in_flight| leaves the numbers to the simulator. Ends the process if
+// the simulator refuses.
 Draft draft(const Case& of, const std::vector<uint32_t>& in_flight = {});
-// Returns the forecast of a run with each step as long as it was, by the |traces| of all ranks.
+// Returns the forecast of a run in which each step takes as long as the |traces| of all ranks say.
+// Ends the process if the simulator refuses.
 double replayed_us(const Case& of, const std::vector<uint32_t>& in_flight,
                    const std::vector<std::string>& traces);
 

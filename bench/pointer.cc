@@ -7,7 +7,7 @@ namespace {
 
 constexpr int kCallsOfSample = 1000;
 
-// Memory of a device or of the host, with a pointer to it.
+// Pointed allocates memory of a device or of the host, and has a pointer to it.
 class Pointed {
  public:
   Pointed(hetcomm_context_t* context, int32_t device, uint64_t bytes) {

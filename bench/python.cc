@@ -204,7 +204,7 @@ std::string measure_pipelines(const std::string& question,
                               const std::function<void(const std::string&)>& progress,
                               std::string* rows, std::string* table) {
   constexpr std::string_view kProgress = "progress: ";
-  // The driver limits the time of each job by what it computes.
+  // The driver itself limits the time of each job.
   constexpr double kNoLimit = 1e9;
   std::string output;
   const std::string failure =

@@ -1,5 +1,5 @@
-// The driver in Python (bench/driver), which finds the peers of a comparison and draws pictures.
-// The rest of hetcomm_bench works without Python.
+// Runs the driver in Python (bench/driver). The driver finds the peers of a comparison, measures
+// pipelines over links, and draws pictures. The rest of hetcomm_bench works without Python.
 #pragma once
 
 #include <functional>
@@ -14,8 +14,9 @@ namespace bench {
 // prints on standard error what is missing and how to get it.
 bool driver_serves(const std::string& option);
 
-// Asks the driver to measure pipelines by |question| (bench/driver/pipelines.py), and calls
-// progress(text). Returns "", or the error. |*rows| becomes a JSON document, |*table| text.
+// Asks the driver to measure the pipelines of |question| (bench/driver/pipelines.py). Calls
+// |progress| with each line of progress. Returns "", or the error. Sets |*rows| to a JSON document
+// and |*table| to text.
 std::string measure_pipelines(const std::string& question,
                               const std::function<void(const std::string&)>& progress,
                               std::string* rows, std::string* table);
@@ -25,13 +26,13 @@ std::string draw(const std::string& json, const std::string& path);
 
 struct PeerOptions {
   std::vector<std::string> names;  // "ucx", "mpi", ...
-  std::string folder;              // of tools/peers; "": build/peers, if it exists
+  std::string folder;              // where tools/peers installed; "": build/peers, if it exists
   // Pairs such as "mpi" and "/opt/openmpi/bin/mpicc": this installation replaces those found.
   std::vector<std::pair<std::string, std::string>> paths;
 };
 
-// The peers of a comparison that are installed. The destructor removes the folder in which the
-// driver has compiled their runners, if that is a temporary one.
+// Peers holds the installed peers of a comparison. If the driver compiled their runners in a
+// temporary folder, the destructor removes that folder.
 class Peers {
  public:
   // Asks the driver for the peers. Ends the process with a message if the driver fails.

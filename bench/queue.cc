@@ -29,7 +29,7 @@ double processor_us() {
   return us(usage.ru_utime) + us(usage.ru_stime);
 }
 
-// Buffers of one size, on a device or on the host.
+// Buffers holds buffers of one size, on a device or on the host.
 class Buffers {
  public:
   Buffers(const tools::Session& session, int32_t device, int count, uint64_t bytes) {
@@ -61,7 +61,7 @@ class Buffers {
   size_t next_ = 0;
 };
 
-// One direction of the transfers between the two ranks, by a queue or by messages.
+// A Way is one direction of the transfers between the two ranks, by a queue or by messages.
 class Way {
  public:
   Way(hetcomm_communicator_t* communicator, int peer, bool sends, uint64_t bytes, int depth,
@@ -150,7 +150,7 @@ class Way {
   int left_ = 0;  // pulls not yet posted
 };
 
-// The two directions from one rank's view.
+// Ways has both directions, as one rank sees them.
 struct Ways {
   Ways(hetcomm_communicator_t* communicator, const tools::Session& session, int32_t device,
        const QueueOptions& options)

@@ -19,7 +19,8 @@ using Json = nlohmann::ordered_json;
 
 double now_s() { return static_cast<double>(now_ns()) * 1e-9; }
 
-// One end of a queue. All items have the full size except the last one, which is empty.
+// An End is one rank's end of a queue. All items have the full size except the last one, which is
+// empty.
 class End {
  public:
   End(hetcomm_communicator_t* communicator, int peer, bool pushes, const ShareOptions& options,

@@ -33,7 +33,7 @@ void run_work(tools::Session& session, const Work& work, int number,
     HetcommBackend backend(session, communicator, work);
     run_workload(backend, work.workload, report);
   }
-  // No rank exits while another rank is measuring, or has memory that this one must release.
+  // Waits until no rank still measures or holds memory that this rank must release.
   tools::require(hetcomm_communicator_barrier(communicator, HETCOMM_TIMEOUT_INFINITE),
                  "leaving together");
   session.destroy_communicator(communicator);

@@ -1,4 +1,4 @@
-// Functions of a process that is one rank of a job.
+// Carries out works in a process that is one rank of a job.
 #pragma once
 
 #include <string>

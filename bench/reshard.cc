@@ -81,7 +81,7 @@ void for_each_element(const tools::LayoutHandle& layout, int32_t rank,
   }
 }
 
-// A rank's part of the tensor, in host memory and possibly also on a device.
+// A Shard is a rank's part of the tensor, in host memory and possibly also on a device.
 class Shard {
  public:
   Shard(const tools::Session& session, const std::string& kind, uint64_t elements)
@@ -119,7 +119,7 @@ class Shard {
   hetcomm_memory_t* memory_ = nullptr;
 };
 
-// This rank's plan for one strategy in one case, and its measured times.
+// A Candidate is this rank's plan for one strategy in one case, with its measured times.
 class Candidate {
  public:
   Candidate(hetcomm_communicator_t* communicator, const tools::LayoutHandle& source,

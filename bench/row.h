@@ -71,7 +71,7 @@ struct PeerInfo {
   std::string origin;   // where the peer was found
 };
 
-// The ratio between hetcomm and one peer at one point, over the rounds with the same placement.
+// A Ratio compares hetcomm with one peer at one point, over the rounds with the same placement.
 // Above 1, hetcomm is better.
 struct Ratio {
   std::string peer;

@@ -1,5 +1,5 @@
-// The buffers that a work sends from and receives into: slots in host memory, or in memory of a
-// device.
+// Slots are the buffers that a work sends from and receives into. They lie in host memory or in
+// memory of a device.
 #pragma once
 
 #include <cstdint>

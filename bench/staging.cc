@@ -32,14 +32,14 @@ class ProcessorShare {
   const int64_t processor_begin_ = processor_ns();
 };
 
-// Times of one stage alone. Those of both ranks together are only on rank 0.
+// A Stage holds the times of one stage alone. Only rank 0 has the times of both ranks together.
 struct Stage {
   double us = 0;            // per message, on the slower side
   double processor_us = 0;  // per message, of all threads
 };
 
-// Returns on rank 0 the longer time of both ranks and the sum of their processor times, and on rank
-// 1 |own|.
+// On rank 0, returns the longer time of both ranks and the sum of their processor times. On rank 1,
+// returns |own|.
 Stage of_both(HetcommBackend& backend, const Stage& own) {
   if (backend.rank() == 1) {
     backend.send_word(0, own.us);
@@ -101,7 +101,8 @@ Stage measure_copies(HetcommBackend& backend, const Workload& workload) {
   return of_both(backend, mine);
 }
 
-// Returns on rank 0 the smaller of both ranks' chunk sizes that are not 0, and on rank 1 |chunk|.
+// On rank 0, returns the smaller chunk size of both ranks, where 0 does not count. On rank 1,
+// returns |chunk|.
 double chunk_of_both(HetcommBackend& backend, double chunk) {
   if (backend.rank() == 1) {
     backend.send_word(0, chunk);

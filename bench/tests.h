@@ -1,4 +1,4 @@
-// The names of the tests, and the sizes, window and ranks of each test by default.
+// Names the tests, and sets the default sizes, window and ranks of each test.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// One unit of work: a workload, and the settings with which hetcomm or a peer carries it out. It is
-// passed to other processes as words of the form key=value.
+// A Work is a workload, and the settings with which hetcomm or a peer carries it out. Other
+// processes receive it as words of the form key=value.
 #pragma once
 
 #include <algorithm>

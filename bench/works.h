@@ -1,4 +1,4 @@
-// The works that a command line asks for.
+// Makes the works that a command line asks for.
 #pragma once
 
 #include <vector>

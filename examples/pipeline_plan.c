@@ -1,5 +1,5 @@
-/* Trains a model of one weight for each rank, as a pipeline: stage s multiplies what it gets by
- * s + 1. Each rank prints its weight times the gradient of the weight, which is the same for all.
+/* Trains a model of one weight for each rank, as a pipeline: stage s multiplies its input by s + 1.
+ * Each rank prints its weight times the gradient of the weight. All ranks print the same number.
  *
  *   mpirun --oversubscribe -n 3 -x MASTER_ADDR=127.0.0.1 -x MASTER_PORT=29500 \
  *     build/release/bin/example_pipeline_plan 20
@@ -7,12 +7,13 @@
  * or by hand:
  *   export WORLD_SIZE=3 MASTER_ADDR=127.0.0.1 MASTER_PORT=29500
  *   for r in 0 1 2; do RANK=$r build/release/bin/example_pipeline_plan & done; wait
- * A number is how many milliseconds a stage computes for a micro-batch. A rank with a device in
- * HETCOMM_DEVICES, such as opencl:{local_rank}, keeps what goes between stages in its memory.
+ * The first argument is the number of milliseconds that a stage computes for a micro-batch. A rank
+ * with a device in HETCOMM_DEVICES, such as opencl:{local_rank}, keeps the tensors between stages
+ * in the memory of that device.
  *
- * With a file behind the number the ranks run the plan in it, whatever its schedule and degrees,
- * and print how long a step takes. Stages then compute nothing, for so long. A third argument is
- * the number of stages of each rank (1). */
+ * The second argument is a file with a plan, whatever its schedule and degrees. The ranks run this
+ * plan, and rank 0 prints how long a step takes. Stages then compute nothing, but take their time.
+ * The third argument is the number of stages of each rank (default: 1). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -68,7 +69,7 @@ struct stage {
   double weight;
   double gradient;
   double compute_ms; /* for a micro-batch: a third forward, two thirds backward */
-  /* The inputs of each micro-batch that lives, by slot. */
+  /* The inputs of each micro-batch in flight, by slot. */
   double inputs[kSlots][kSamples];
 };
 
@@ -103,7 +104,7 @@ static hetcomm_status_t forward(void* user_data, const hetcomm_pipeline_action_t
   return action->output_count > 0 ? store(&action->outputs[0], out) : HETCOMM_OK;
 }
 
-/* The loss is the sum of what the last stage makes. */
+/* The loss is the sum of the last stage's outputs. */
 static hetcomm_status_t backward(void* user_data, const hetcomm_pipeline_action_t* action) {
   struct stage* stage = user_data;
   const double* in = stage->inputs[action->slot];
@@ -122,7 +123,7 @@ static hetcomm_status_t backward(void* user_data, const hetcomm_pipeline_action_
   return action->input_grad_count > 0 ? store(&action->input_grads[0], grad) : HETCOMM_OK;
 }
 
-/* A step of a plan from a file. It takes its part of the time for a micro-batch. */
+/* Performs a step of a plan from a file, which takes its part of the time for a micro-batch. */
 static hetcomm_status_t pass_time(void* user_data, const hetcomm_pipeline_action_t* action) {
   const struct stage* stage = user_data;
   const int whole = action->kind == HETCOMM_PIPELINE_BACKWARD;

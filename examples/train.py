@@ -72,7 +72,7 @@ def distribute(model: Transformer, parallel: str) -> nn.Module:
 
 
 class Batches(torch.utils.data.Dataset):
-    """This rank's rows of every step. Loading those of one step takes |load_ms| ms of computing."""
+    """This rank's rows of every step. Loading the rows of one step computes for |load_ms| ms."""
 
     def __init__(self, data: torch.Tensor, arguments: argparse.Namespace) -> None:
         chosen = torch.Generator().manual_seed(arguments.seed)
@@ -153,7 +153,7 @@ def main() -> int:
         step_ms = statistics.median(run["seconds"][WARM_UPS:]) * 1e3
         print(f"{arguments.backend}, {arguments.parallel}, {size} ranks: loss {run['losses'][0]:.3f} "
               f"to {run['losses'][-1]:.3f}, {step_ms:.1f} ms a step")
-    dist.barrier()  # with Gloo a rank may crash at its end if others have left earlier
+    dist.barrier()  # with Gloo, a rank may crash at its end if others have left before
     dist.destroy_process_group()
     return 0
 

@@ -6,12 +6,13 @@
     torchrun --nproc-per-node 3 examples/train_pipeline.py --stages 1,1/1        # two pipelines of unequal depth
     torchrun --nproc-per-node 2 examples/train_pipeline.py --stages 1,1 --schedule zb-v  # two stages on each rank
 
-Pipelines are divided by "/", and their stages by ",": how many ranks share the rows of each stage. With a schedule
-of several chunks, such as zb-v, these ranks hold as many stages each. The items of the model (embedding, blocks,
-head) are dealt to the stages evenly; the batch to the pipelines by their ranks.
-With --check every rank trains the whole model beside it, adds the gradients of the micro-batches in their order,
-and compares losses and parameters after the last step: equal bit for bit with --double, one rank a stage and one
-pipeline, and else up to rounding.
+--stages separates pipelines by "/", and the stages of a pipeline by ",". Each number says how many ranks share the
+rows of a stage. With a schedule of several chunks, such as zb-v, each rank holds that many stages. The items of the
+model (embedding, blocks, head) are divided evenly among the stages. The batch is divided among the pipelines by their
+numbers of ranks.
+With --check every rank also trains the whole model, adds the gradients of the micro-batches in their order, and
+compares losses and parameters after the last step. They are equal up to rounding, or bit for bit with --double, one
+rank a stage and one pipeline.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ def loss_of(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
 
 
 def items_of(characters: int, arguments: argparse.Namespace) -> dict[str, nn.Module]:
-    """The model, item by item; the same on all ranks."""
+    """Returns the model, item by item. It is the same on all ranks."""
     torch.manual_seed(arguments.seed)
     items: dict[str, nn.Module] = {"embed": Embed(characters, arguments.context, arguments.width)}
     for i in range(arguments.layers):
@@ -72,7 +73,7 @@ def evenly(count: int, parts: int) -> list[int]:
 
 
 def holders_of_stages(arguments: argparse.Namespace, groups: int, micro_batches: int) -> list[int]:
-    """The group of ranks that holds each stage. A group comes several times where it holds several chunks."""
+    """Returns the group of ranks that holds each stage. A group that holds several chunks occurs several times."""
     if arguments.schedule == "h-1f1b":  # has one stage on each rank, and needs times to be made
         return list(range(groups))
     return pipeline.Schedule.named(arguments.schedule, ranks=groups, micro_batches=micro_batches,
@@ -88,7 +89,7 @@ def plan_of(arguments: argparse.Namespace, items: int) -> pipeline.Plan:
     plans = []
     left = arguments.micro_batches
     for number, sizes in enumerate(pipelines):
-        # By the number of ranks; the last pipeline takes what is left.
+        # A pipeline gets micro-batches by its number of ranks. The last pipeline takes the rest.
         own = left if number == len(ranks) - 1 else arguments.micro_batches * ranks[number] // sum(ranks)
         left -= own
         firsts = [sum(sizes[:group]) for group in range(len(sizes))]
@@ -110,7 +111,7 @@ def plan_of(arguments: argparse.Namespace, items: int) -> pipeline.Plan:
 
 
 class Whole:
-    """The whole model in one process."""
+    """Trains the whole model in one process."""
 
     def __init__(self, characters: int, arguments: argparse.Namespace) -> None:
         self.items = items_of(characters, arguments)
@@ -133,7 +134,7 @@ class Whole:
 
 
 def own_rows(plan: pipeline.Plan, rows: torch.Tensor, micro_batches: int) -> torch.Tensor:
-    """This rank's rows of a step: of its pipeline's micro-batches, its part of each."""
+    """Returns this rank's rows of a step: its part of each micro-batch of its pipeline."""
     number, stages = plan.place_of(dist.get_rank())
     pipelines = plan.document["pipelines"]
     first = sum(each["micro_batches"] for each in pipelines[:number])

@@ -99,7 +99,7 @@ class Trainer:
 
 class Engine:
     """An adapter of an inference engine, on ranks 4 to 7. The engine holds a box of each of the trainer's
-    tensors inside one of its own tensors, which may be fused. The box says where in it."""
+    tensors inside one of its own tensors, which may be fused. The box gives the place in the engine's tensor."""
 
     def __init__(self, rank):
         self.place = rank - ENGINES[0]

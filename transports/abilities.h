@@ -1,4 +1,4 @@
-// Interfaces for abilities that only some transports have.
+// Declares the interfaces for abilities that only some transports have.
 //
 // An Endpoint and a Transport return them as pointers. A pointer is null if the ability is missing.
 // It does not change during the life of the endpoint or transport, so core asks for it once and
@@ -18,7 +18,7 @@ namespace hetcomm {
 
 // --- abilities of an endpoint ----------------------------------------------------------------
 
-// Writes to memory that the peer has exposed, or published with Capabilities::regions.
+// Starts writes to memory that the peer has exposed, or has published (Capabilities::regions).
 class PutStarter {
  public:
   // Starts a put. kOk: the put was accepted, and on_bulk_complete follows. kWouldBlock: nothing was
@@ -110,11 +110,13 @@ struct EndpointAbilities {
 
 // --- abilities of a transport ----------------------------------------------------------------
 
-// Publishes memory that peers can reach at any time. With Capabilities::regions or ::map.
+// Publishes memory that peers can reach at any time. Transports with Capabilities::regions or ::map
+// have this ability.
 class RegionPublisher {
  public:
-  // Lets every member of |region| that is or becomes connected over this transport put to the
-  // region and get from it with the key. kUnsupported: the transport cannot grant these rights.
+  // Lets every member of |region| that is or becomes connected over this transport access the
+  // region with the key: by put and get (Capabilities::regions) or by mapping (Capabilities::map).
+  // kUnsupported: the transport cannot grant these rights.
   virtual Result<RemoteKey> publish(const Region& region) HETCOMM_UNDER_BATON = 0;
   // Withdraws a region: no further peer receives it, and its file is no longer used. Returns true
   // if no peer can reach the region and operations in flight to it fail. Returns false if peers
@@ -125,24 +127,27 @@ class RegionPublisher {
   ~RegionPublisher() = default;
 };
 
-// A device copy that did not complete in time. It may access |bytes| bytes at |host|, which are
-// never freed. The holder releases |event| when the copy has completed.
+// HangingCopy describes a device copy that did not complete in time. The copy may still access
+// |bytes| bytes at |host|, which are never freed. The holder releases |event| when the copy has
+// completed.
 struct HangingCopy {
   void* event = nullptr;  // null: no copy hangs
   const void* host = nullptr;
   uint64_t bytes = 0;
 };
 
-// Makes device memory directly reachable for connections. With Capabilities::device_memory.
+// Makes device memory directly reachable for connections. Transports with
+// Capabilities::device_memory have this ability.
 class DeviceAttacher {
  public:
   // Determines whether connections can reach the memory of |device| without copies through the
   // host. The transport tests it: memory is reachable if bytes written to it are read back. The
   // text states for each method how it works or why it does not. OUT_OF_RESOURCES: a later trial
-  // may give another result. The call blocks for milliseconds. If hardware does not answer, it
-  // blocks for 0.1 s per method, or 0.5 s with HETCOMM_DEVICE_PATH=direct. If a device copy does
-  // not complete, it blocks for seconds, and |*hanging| is then that copy. Core calls this before
-  // it attaches the first memory of |device|, and may do so from inside an upcall.
+  // may give another result. The call usually blocks for milliseconds. If hardware does not
+  // answer, the call blocks for 0.1 s per method, or 0.5 s with HETCOMM_DEVICE_PATH=direct. If a
+  // device copy does not complete, the call blocks for seconds and sets |*hanging| to that copy.
+  // Core calls this before it attaches the first memory of |device|, and may do so from inside an
+  // upcall.
   virtual Status check_device(const Device& device, HangingCopy* hanging) HETCOMM_UNDER_BATON = 0;
   // Makes extents and regions inside the range's placeholder refer to the range's memory, which
   // stays until detach(). Core calls it only for devices that check_device() has found reachable.

@@ -1,9 +1,10 @@
-// The interface that every transport implements. Core uses nothing else of a transport.
+// Defines the interface that every transport implements. Core uses nothing else of a transport.
 //
 // A transport moves bytes between this process and its peers. It knows nothing of tags, matching,
-// ordering across connections, retries or device copies, which core handles. Every call and every
-// upcall happens under the context's progress baton, unless its comment says otherwise, so a
-// transport needs no lock of its own. No call may block unless its comment allows it.
+// ordering across connections, retries or device copies, which core handles. Every call to a
+// Transport or an Endpoint, and every upcall, happens under the context's progress baton, so a
+// transport needs no lock for its state. The only exception is ReceiptSource::receipt(), which any
+// thread may call. No call may block unless its comment allows it.
 //
 //   TransportFactory  probe: says whether it can be used here; create: makes a Transport for a job
 //   Transport         contact, start, reach, connect, progress, sleep
@@ -18,10 +19,11 @@
 //
 // Life of a connection: only the lower rank of a pair connects. on_connected (lower rank) and
 // on_accepted (higher rank) hand the endpoint to core, which sets its handler before anything is
-// delivered. Calls that end something (revoke, release, cancel, close) need no memory, so they
-// cannot fail for lack of memory. When a connection breaks, the endpoint first stops accessing
-// memory, and then reports on_failed once. After that every call on it returns kPeerLost. Core
-// destroys endpoints, but never inside an upcall of the same endpoint.
+// delivered. Calls that end something (revoke, release, cancel, close) never fail for lack of
+// memory. If cancel() needs memory that it cannot get, the connection breaks. When a connection
+// breaks, the endpoint first stops accessing memory, and then reports on_failed once. After that
+// every call on the endpoint returns kPeerLost. Core destroys endpoints, but never inside an upcall
+// of the same endpoint.
 #pragma once
 
 #include <cstddef>
@@ -45,9 +47,9 @@
 
 namespace hetcomm {
 
-// Core's side of one endpoint. Only Transport::progress and the poller make these upcalls, never a
-// call that core makes on that endpoint. Memory passed to an upcall is valid only during the
-// upcall.
+// EndpointHandler is core's side of one endpoint. Only Transport::progress and the poller make
+// these upcalls, never a call that core makes on the same endpoint. Memory passed to an upcall is
+// valid only during the upcall.
 //
 // Upcalls are not marked HETCOMM_UNDER_BATON here: core calls a transport only under the baton, so
 // a transport needs no annotations inside. Core's overrides are marked. ReceiptSource::receipt() is
@@ -62,11 +64,11 @@ class EndpointHandler {
   // Reports that |bulk| has ended and that its local memory is no longer accessed.
   // Capabilities::lossless says what kOk means for a put.
   virtual void on_bulk_complete(Bulk& bulk, Code code) = 0;
-  // Reports the outcome of map(): either region |key| can be used at the address in |mapped| until
-  // on_unmap or on_failed, or |mapped| contains the error.
+  // Reports the outcome of map(). If |mapped| has no error, region |key| can be used at the address
+  // in |mapped| until on_unmap or on_failed.
   virtual void on_mapped(const RemoteKey& key, const Result<MappedRegion>& mapped) = 0;
-  // Reports that the peer withdraws region |key|. After its return core no longer touches the
-  // region, except in copies that hold it (MappedRegion::hold).
+  // Reports that the peer withdraws region |key|. After this upcall has returned, core no longer
+  // touches the region, except in copies that hold it (MappedRegion::hold).
   virtual void on_unmap(const RemoteKey& key) = 0;
   // Reports that a send, put or get that was refused with kWouldBlock may be retried.
   virtual void on_writable() = 0;
@@ -87,15 +89,15 @@ class Endpoint {
   // Closes the connection. After the return the endpoint no longer accesses core's memory and makes
   // no upcalls. Core does not call it from inside an upcall of this endpoint.
   virtual ~Endpoint() = default;
-  // Ends the peer's access to published regions over this connection. May be called from inside an
-  // upcall, unlike the destructor, which is the only call allowed afterwards. Does nothing if there
-  // are no regions.
+  // Ends the peer's access to published regions over this connection. Does nothing if there are no
+  // regions. Unlike the destructor, close() may be called from inside an upcall. Afterwards core
+  // may only destroy the endpoint.
   virtual void close() HETCOMM_UNDER_BATON = 0;
 
   // Sets the handler, core's side, once, before anything is delivered.
   virtual void set_handler(EndpointHandler* handler) HETCOMM_UNDER_BATON = 0;
-  // Returns what this connection can do, which may be less than its transport can do, for example
-  // no get if the kernel forbids it. The result does not change during the endpoint's life.
+  // Returns what this connection can do. This may be less than its transport can do: for example,
+  // the kernel may forbid get. The result does not change during the endpoint's life.
   virtual const Capabilities& capabilities() const HETCOMM_UNDER_BATON = 0;
   virtual EndpointAbilities abilities() HETCOMM_UNDER_BATON = 0;
   // Sends header and payload (at most max_payload_bytes) as one message, in order with other
@@ -104,8 +106,8 @@ class Endpoint {
   virtual Code send(const MessageHeader& header, const ExtentView& payload) HETCOMM_UNDER_BATON = 0;
   // Returns whether all accepted data has been sent.
   virtual bool flushed() const HETCOMM_UNDER_BATON = 0;
-  // Returns the bytes of messages and puts that count as sent but whose arrival at the peer's host
-  // is unconfirmed.
+  // Returns the number of bytes of messages and puts that count as sent but whose arrival at the
+  // peer's host is unconfirmed.
   virtual uint64_t unsent_bytes() const HETCOMM_UNDER_BATON { return 0; }
   // Returns whether data that was sent over this connection has arrived. May be called after
   // on_failed, too. A connection that loses nothing while the peer lives need not override this.
@@ -117,7 +119,7 @@ class Endpoint {
   virtual std::string describe() const HETCOMM_UNDER_BATON = 0;
 };
 
-// Core's side of one transport. The rules are those of EndpointHandler.
+// TransportHandler is core's side of one transport. The rules of EndpointHandler apply.
 class TransportHandler {
  public:
   // Reports the outcome of connect(|destination|).
@@ -162,16 +164,15 @@ struct TransportEnvironment {
   size_t instance = 0;
   // The interface that the transport uses; null: the transport chooses.
   const BoundNic* nic = nullptr;
-  // NUMA nodes for memory of the transport: |buffer_node| for buffers that a network interface
-  // accesses, |inside_node| for memory that other processes of this host fill for this rank to
-  // read.
+  // NUMA node for buffers that a network interface accesses.
   int buffer_node = kAnyNumaNode;
+  // NUMA node for memory that other processes of this host fill and this rank reads.
   int inside_node = kAnyNumaNode;
 };
 
-// The duration of the sleep that the context begins. kShort is a small fraction of a millisecond. A
-// transport may then omit a costly fence, since a wake-up that is lost in a race with a peer's
-// message costs at most that time.
+// The duration of the sleep that the context begins. kShort is a small fraction of a millisecond.
+// Before a short sleep a transport may omit a costly fence: if a peer's message then wakes nobody,
+// that costs at most the duration of the sleep.
 enum class Sleep : uint8_t { kShort, kLong };
 
 class Transport {
@@ -214,7 +215,7 @@ class Transport {
   virtual bool may_sleep_on() const HETCOMM_UNDER_BATON = 0;
   // Ends prepare_sleep(), whether or not the context slept.
   virtual void finish_sleep() HETCOMM_UNDER_BATON = 0;
-  // Returns the latest time at which progress() has to run; kForever if there is none.
+  // Returns the time by which progress() has to run; kForever if there is none.
   virtual uint64_t next_timer_ns() const HETCOMM_UNDER_BATON = 0;
 };
 

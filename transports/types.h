@@ -1,4 +1,4 @@
-// Types used by the transport interfaces: extents, keys, regions, capabilities, bulks.
+// Defines the types that the transport interfaces use: extents, keys, regions, capabilities, bulks.
 #pragma once
 
 #include <array>
@@ -32,8 +32,8 @@ struct ExtentView {
 };
 
 // Identifies memory that the other side has exposed or published. The other side's transport
-// creates the key, and core's messages carry it. Only the transport interprets the words. All words
-// 0: no key. A transport treats a key from the wire as hostile.
+// creates the key, and core's messages carry it. Only the transport interprets the words. If all
+// words are 0, there is no key. A transport treats a key from the wire as hostile.
 struct RemoteKey {
   std::array<uint64_t, 3> words{};
   // Compares word by word, since the comparison of std::array compiles to a function call.
@@ -71,8 +71,8 @@ struct Region {
 };
 
 // Device memory that connections reach directly. In extents and regions |placeholder| represents
-// it. The process has nothing mapped at these addresses, so code that accesses them by mistake
-// faults.
+// it. The process has nothing mapped at the placeholder's addresses, so code that accesses them by
+// mistake faults.
 struct DeviceRange {
   Device device;
   const void* address = nullptr;
@@ -152,7 +152,7 @@ struct Bulk {
 enum class Passage : uint8_t {
   kNothing,  // there was no data after the first message
   kPassed,   // some data has arrived: the peer's host has acknowledged it
-  kBlocked,  // the network has not carried what was sent: none of its kind has arrived
+  kBlocked,  // data of one kind (messages or bulk) was sent, and none of it has arrived
 };
 
 // Identifies one stream of a connection. Both sides use the same value.

@@ -1,4 +1,4 @@
-"""Hosts that are network namespaces of this machine, links between them with a rate and a delay, and jobs on them."""
+"""Makes hosts from network namespaces of this machine, links them with a rate and a delay, and runs jobs on them."""
 
 import os
 import shutil
@@ -23,7 +23,8 @@ def lack_of(*tools):
 
 
 class Namespaces:
-    """The network namespaces |names|, for the time of a `with`. A subclass adds and joins them in make()."""
+    """Manages the network namespaces |names|. A subclass adds and joins them in make(), which a `with` statement
+    calls. The end of the statement deletes them."""
 
     def __init__(self, names):
         self.names = names
@@ -42,7 +43,7 @@ class Namespaces:
 
 
 def wait_until_up(name, device):
-    """Returns when |device| of namespace |name| has a carrier."""
+    """Waits until |device| of namespace |name| has a carrier. Raises RuntimeError after 10 s."""
     deadline = time.monotonic() + 10
     while True:
         shown = subprocess.run(["ip", "-n", name, "link", "show", device], check=True,
@@ -55,7 +56,7 @@ def wait_until_up(name, device):
 
 
 class Wire:
-    """A wire in namespace |name| between its interfaces |ends| that delays frames by |delay_ms|."""
+    """Joins the interfaces |ends| of namespace |name| by a wire that delays frames by |delay_ms|."""
 
     def __init__(self, name, ends, delay_ms):
         program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "slow_wire.py")
@@ -72,10 +73,10 @@ class Wire:
 
 
 class TwoHosts(Namespaces):
-    """Two hosts, and a wire between them that delays frames by |delay_ms|; 0: they are joined as they are. Each
-    sends at |mbit|; 0: without a limit."""
+    """Makes two hosts and joins them by a wire that delays frames by |delay_ms|. If |delay_ms| is 0, joins them
+    directly. Each host sends at most |mbit| Mbit/s, or without a limit if |mbit| is 0."""
 
-    address = "198.18.12.1"  # of the first host
+    address = "198.18.12.1"  # address of the first host
     made = 0
 
     def __init__(self, delay_ms, mbit=0):
@@ -102,11 +103,11 @@ class TwoHosts(Namespaces):
                 sh("ip", "-n", self.between, "link", "set", end, "up")
             sh("ip", "-n", host, "address", "add", f"198.18.12.{i + 1}/24", "dev", "eth0")
             sh("ip", "-n", host, "link", "set", "eth0", "up")
-            # The one that every kernel allows. BBR, the default of some, spreads a message over half a round trip.
+            # Every kernel allows Reno. BBR, the default of some kernels, spreads a message over half a round trip.
             sh("ip", "netns", "exec", host, "sysctl", "-qw", "net.ipv4.tcp_slow_start_after_idle=0",
                "net.ipv4.tcp_congestion_control=reno")
             if self.mbit > 0:
-                # A burst above 64 KiB, so that large segments pass whole.
+                # The burst is above 64 KiB, so that large segments pass whole.
                 sh("tc", "-n", host, "qdisc", "add", "dev", "eth0", "root", "tbf", "rate", f"{self.mbit}mbit",
                    "burst", "131072", "latency", "300ms")
         if self.delay_ms > 0:
@@ -121,9 +122,11 @@ class TwoHosts(Namespaces):
 
 
 def run_ranks(hosts, address, command, settings, limit_s, cores=None):
-    """Runs |command| as a rank in each namespace of |hosts|, which may be there several times, over tcp. Returns
-    what rank 0 prints, and raises RuntimeError with the errors of a rank that fails. |address|: of the first host.
-    |settings|: environment of all ranks, where a list has a value for each. |cores|: each rank has one of these."""
+    """Runs |command| over tcp as one rank for each entry of |hosts|. The entries are names of namespaces and may
+    repeat. |address| is the address of the first host. |settings| are environment variables of all ranks; a list
+    has one value for each rank. If |cores| are given, each rank is bound to one of them, in turn.
+
+    Returns what rank 0 prints. Raises RuntimeError with the errors of a rank that fails."""
     ranks = []
     try:
         for i, host in enumerate(hosts):

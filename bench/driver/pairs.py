@@ -153,8 +153,8 @@ def perftest_line(line, test, size, window):
         return line_of(size, window, count, count, mean * count, min_us=least, max_us=most, p50_us=median,
                        stdev_us=deviation, p99_us=p99, p999_us=p999)
     messages = count * (2 if test == "bibandwidth" else 1)
-    # The tool prints units of 2^20 bytes per second with two decimals, and messages per us with six. This takes the
-    # more precise one of both, which depends on the size.
+    # The tool prints units of 2^20 bytes per second with two decimals, and messages per us with six. The size decides
+    # which of the two is more precise.
     by_bytes = numbers[3] / 1e-2 > numbers[4] / 1e-6
     per_us = numbers[3] * 1.048576 / size if by_bytes else numbers[4]
     return line_of(size, window, count, messages, messages / per_us) if per_us > 0 else None

@@ -89,8 +89,7 @@ def two_ranks(runner, work, environment, bound):
 
 
 def nic():
-    """Returns the first NIC that hetcomm's rdma transport would use, as "mlx5_0" or "mlx5_0:1", or "" if none is
-    set."""
+    """Returns the first NIC of HETCOMM_RDMA_NIC, such as "mlx5_0" or "mlx5_0:1", or "" if the variable is not set."""
     return os.environ.get("HETCOMM_RDMA_NIC", "").partition(",")[0]
 
 

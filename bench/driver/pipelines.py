@@ -1,8 +1,8 @@
-"""Pipelines over links of several delays and rates, beside PyTorch's own.
+"""Measures pipelines over links of several delays and rates, beside PyTorch's own.
 
-Each link joins two hosts, which are network namespaces of this machine and have half of the ranks each. All links are
-measured in turns, round by round. Without links the ranks are processes of this host. PyTorch's pipelines run in
-Python (hetcomm.bench_pipeline), and beside them the same torch modules by hetcomm.pipeline.
+Each link joins two hosts, which are network namespaces of this machine. Each host has half of the ranks. All links are
+measured in turn, round by round. Without links the ranks are processes of this host. hetcomm.bench_pipeline runs
+PyTorch's pipelines in Python, and the same torch modules with hetcomm.pipeline.
 """
 
 import contextlib
@@ -22,14 +22,14 @@ BACKENDS = ("gloo", "hetcomm")
 
 
 class Place:
-    """Where a job runs: on two hosts that a link joins, or on this one."""
+    """Runs jobs on two hosts that a link joins, or on this host."""
 
     def __init__(self, question, link):
         self.question = question
         self.link = link
 
     def run(self, command, limit_s):
-        """Returns what rank 0 prints."""
+        """Runs |command| as a job. Returns what rank 0 prints."""
         ranks = self.question["ranks"]
         if self.link is None:
             ended = subprocess.run([*command, "--ranks", str(ranks)], capture_output=True, text=True, timeout=limit_s,
@@ -60,7 +60,8 @@ def say(text):
 
 
 def limit_of(place, question, rounds):
-    """Returns the time limit of a job: some times what computation and transfers take one after the other."""
+    """Returns the time limit of a job: its start, and a multiple of the time of all computation and transfers in
+    sequence."""
     item_s = question["stage_ms"] * 1e-3
     if place.link is not None:
         item_s += 2 * place.link.delay_ms * 1e-3
@@ -98,13 +99,13 @@ def joined(rounds):
 
 
 def compare_torch(place, question, rows):
-    """Adds to |rows| what torch modules take: by hetcomm.pipeline, and by torch's own pipelining."""
+    """Adds to |rows| the times of torch modules with hetcomm.pipeline and with torch's own pipelining."""
     slowest = max(rows, key=lambda row: row["busy_us"] + row["latency_us"])
     command = [sys.executable, "-m", "hetcomm.bench_pipeline", "--json", *words_of(question),
                "--bytes", str(question["bytes"]), "--rounds", str(question["rounds"]),
                "--in-flight", str(question["in_flight"]), "--compare", ",".join(BACKENDS),
                "--link-us", str(slowest["busy_us"]), str(slowest["latency_us"])]
-    # Torch's own runs come over each backend, and some with receives that are posted late, too.
+    # Torch's own pipelines run over each backend. Some run a second time, with receives that are posted late.
     limit_s = limit_of(place, question, (question["rounds"] + 1) * (1 + 2 * len(BACKENDS)))
     compared = json.loads(place.run(command, limit_s))
     for row, other in zip(rows, compared["rows"]):
@@ -136,7 +137,7 @@ def measure_all(question):
 
 
 def with_ratio(row, name):
-    """Returns a simulated time, and what was measured as a multiple of it."""
+    """Returns a simulated time as text, and the measured time as a multiple of it."""
     ratio = f"({row['measured_us'] / row[name]:.3f})" if row[name] else ""
     return f"{row[name] / 1e3:8.2f} {ratio:<7}"
 
@@ -173,7 +174,7 @@ def table_of(rows):
 
 
 def answer(source, sink):
-    """Reads a question, and prints lines of progress, and then the rows and their table as JSON."""
+    """Reads a question. Prints lines of progress, then the rows and their table as JSON."""
     question = json.load(source)
     if question["delays_ms"]:
         lack = lack_of("ip", "tc", "sysctl", "unshare")
@@ -190,7 +191,7 @@ def answer(source, sink):
             return 1
 
     def end(*_):
-        # Namespaces are taken down on the way out.
+        # The exit deletes the namespaces.
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         sys.exit(1)
 

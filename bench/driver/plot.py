@@ -42,7 +42,7 @@ RATES = ("msgrate", "fetch_add_rate")
 
 @dataclass
 class Series:
-    """The line of one implementation over one transport in one setting."""
+    """A line of a panel: one implementation over one transport in one setting."""
     name: str
     implementation: str
     setting: str
@@ -261,7 +261,8 @@ def box_plots(rows):
 
 
 def pipelines(rows):
-    """Times of a micro-batch by delay, with a panel for each rate of the links. Without links: bars by schedule."""
+    """Draws the times of a micro-batch by delay, with a panel for each rate of the links. Without links, draws bars
+    by schedule."""
     from matplotlib.figure import Figure
     rates = list(dict.fromkeys(row.get("rate_mbit", 0) for row in rows))
     schedules = list(dict.fromkeys(row["schedule"] for row in rows))

@@ -86,8 +86,8 @@ class Builder:
         program = self.folder() / f"{runner}-{state.hexdigest()[:16]}"
         if os.access(program, os.X_OK):
             return str(program)
-        # People see what takes so long. hetcomm_bench ends a driver that prints nothing for minutes; JSON may begin with
-        # blank lines.
+        # The message tells users what takes so long. The blank line on standard output keeps hetcomm_bench from ending
+        # a silent driver. JSON may begin with blank lines.
         print(f"hetcomm_bench: compiling {runner}", file=sys.stderr, flush=True)
         print(flush=True)
         # Compiles under another name, so that a second hetcomm_bench never runs an unfinished program.

@@ -15,7 +15,7 @@ import time
 
 ETH_P_ALL = 3
 SOL_PACKET = 263
-PACKET_VNET_HDR = 15  # large segments and checksums that are yet to be made pass as they are
+PACKET_VNET_HDR = 15  # passes large segments and unfinished checksums unchanged
 PACKET_IGNORE_OUTGOING = 23
 LONGEST_FRAME = 1 << 17
 BUFFER_BYTES = 32 << 20
@@ -33,7 +33,7 @@ def open_end(interface):
 
 
 def main():
-    # Ranks that keep the processors busy must not delay frames more. In some containers nobody may do this.
+    # Real-time priority keeps busy ranks from delaying frames further. Some containers forbid it.
     with contextlib.suppress(OSError):
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
     delay = float(sys.argv[3]) * 1e-3

@@ -1,6 +1,6 @@
-// Buffers in host memory for a number of messages in flight, and the pattern that shows whether a
-// message arrived intact. Every slot has its own memory on both sides: messages in flight that
-// share a buffer would stay in cache and favour libraries that interleave them.
+// Holds the buffers in host memory of the messages in flight, and defines the pattern that shows
+// whether a message arrived intact. Every slot has its own memory on both sides: messages in flight
+// that share a buffer would stay in cache and favour libraries that interleave them.
 #pragma once
 
 #include <algorithm>
@@ -86,11 +86,12 @@ class SlotMemory {
   std::unique_ptr<uint8_t, Free> own_;
 };
 
-// The buffers that the peer accesses by one-sided operations: the target of its puts, or the source
-// of its gets.
+// Exposed names the buffers that the peer accesses by one-sided operations. kReceive is the target
+// of the peer's puts, kSend the source of the peer's gets.
 enum class Exposed { kReceive, kSend };
 
-// The buffers of both directions of a rank, for every back end with messages in host memory.
+// HostBuffers holds the buffers of both directions of a rank, for back ends with messages in host
+// memory.
 class HostBuffers {
  public:
   // A back end with one-sided operations sets this to true, see loops/one_sided.h.

@@ -1,4 +1,4 @@
-// The measured loop of collective operations, the counterpart of loops.h for messages: out of
+// Measures collective operations, as loops.h measures messages. Each point is measured out of
 // place, then in place if the operation supports that.
 //
 // In addition to the functions of loops.h, a back end has
@@ -6,10 +6,10 @@
 //   prepare_collective(operation, bytes)   |bytes| on the larger side, see sizes below
 //   run_collective(in_place)               blocking
 //
-// Elements are float32, the reduction is a sum, the root is rank 0. |bytes| is the size as
-// nccl-tests counts it, that of the whole buffer: the receive buffer for allgather, the send buffer
-// for reduce_scatter, and both for alltoall. With n ranks, the other buffer of allgather and
-// reduce_scatter, and each rank's part, has 1/n of that size.
+// Elements are float32, the reduction is a sum, the root is rank 0. |bytes| is the size of the
+// whole buffer, as in nccl-tests. The whole buffer is the receive buffer for allgather, the send
+// buffer for reduce_scatter, and each of the two for alltoall. With n ranks, the other buffer of
+// allgather and reduce_scatter has |bytes| / n. So does each rank's part.
 #pragma once
 
 #include <cstdint>

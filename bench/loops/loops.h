@@ -1,4 +1,4 @@
-// The measured loops, written once. hetcomm and every library that it is compared with run the same
+// Defines the measured loops once. hetcomm and every library that it is compared with run the same
 // source over their own back end, so that all do the same work in the same order.
 //
 // A back end has

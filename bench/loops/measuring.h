@@ -1,4 +1,5 @@
-// The common part of all loops: agreement between ranks, and passes that are long enough to time.
+// Measuring is the common part of all loops. It makes the ranks agree, and chooses passes that are
+// long enough to time.
 //
 // A |Derived| has
 //   pass(iterations, clock)      one pass; clock.start() and stop() around each step

@@ -1,5 +1,5 @@
-// The measured loops of one-sided operations, the counterpart of loops.h for messages. Rank 0
-// starts the operations. Rank 1 owns the memory and waits in a call of the library.
+// Measures one-sided operations, as loops.h measures messages. Rank 0 starts the operations. Rank 1
+// owns the memory and waits in a call of the library.
 //
 // In addition to the functions of loops.h, a back end has
 //   static constexpr bool kOneSided = true

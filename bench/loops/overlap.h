@@ -1,5 +1,5 @@
-// The receiving side of the overlap test: measures how long a transfer takes while this rank
-// computes, and how much the transfer delays the computing.
+// Overlap is the receiving side of the overlap test. It measures how long a transfer takes while
+// this rank computes, and how much the transfer delays the computing.
 //
 // No call into the library may report the arrival of the data, since the call would drive the
 // transfer. Instead the computation checks single bytes of the receive buffer after every unit.
@@ -56,8 +56,8 @@ class Overlap {
   static constexpr int kIdleTransfers = 20;
   static constexpr int kWarmupTransfers = 10;
 
-  // Durations from the word that starts the transfer: until the data has arrived, and until the
-  // computation and the receive have ended.
+  // Durations of one transfer, both from the word that starts it. |done_us| lasts until the data
+  // has arrived, |overall_us| until the computation and the receive have ended.
   struct Transfer {
     double done_us;
     double overall_us;

@@ -1,4 +1,4 @@
-// Times of single messages and their statistics.
+// Measures the times of single messages, and computes their statistics.
 #pragma once
 
 #include <time.h>
@@ -24,8 +24,8 @@ struct NoSamples {
   void stop() {}
 };
 
-// Times of single messages. One time from start() to stop() covers |parts| messages or directions
-// and is divided by them.
+// Samples holds the times of single messages. The time from start() to stop() covers |parts|
+// messages or directions. Samples divides it by that number.
 class Samples {
  public:
   Samples(int64_t capacity, int parts) : scale_(1e-3 / parts) {

@@ -1,5 +1,5 @@
-// The loops over Gloo's unbound buffers and its TCP transport. Two processes meet to exchange the
-// contents of Gloo's store.
+// Runs the loops over Gloo's unbound buffers and its TCP transport. Two processes meet to exchange
+// the contents of Gloo's store.
 #include <gloo/allgather.h>
 #include <gloo/allreduce.h>
 #include <gloo/alltoall.h>
@@ -21,8 +21,8 @@
 namespace bench {
 namespace {
 
-// A store for two processes: set() immediately sends the value to the other process, which keeps it
-// until get().
+// MeetingStore is a store for two processes. set() immediately sends the value to the other
+// process, which keeps it until get().
 class MeetingStore final : public gloo::rendezvous::Store {
  public:
   MeetingStore(const std::string& name, int rank) { meeting_.open(name, rank); }

@@ -1,4 +1,4 @@
-// The loops over MPI. MPI's launcher starts this program, and sets rank and placement.
+// Runs the loops over MPI. MPI's launcher starts this program, and sets rank and placement.
 //
 // The next two lines leave out MPI's C++ bindings, which some releases still have. They need an
 // additional library.

@@ -1,5 +1,5 @@
-// The loops over UCX's tagged messages and its remote memory access. Two processes meet to exchange
-// worker addresses and keys.
+// Runs the loops over UCX's tagged messages and its remote memory access. Two processes meet to
+// exchange worker addresses and keys.
 #include <cstring>
 #include <ucp/api/ucp.h>
 #include <vector>

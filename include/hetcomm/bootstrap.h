@@ -14,19 +14,20 @@ typedef struct hetcomm_bootstrap hetcomm_bootstrap_t;
 /* Makes a bootstrap from the variables that a launcher sets. It takes rank and size from RANK and
  * WORLD_SIZE (torchrun's names), or otherwise from the variables of Open MPI, PMI, PMIx or Slurm.
  * It takes the host and port of rank 0 from MASTER_ADDR and MASTER_PORT. MASTER_ADDR may be missing
- * in a step of Slurm and in a job of Open MPI on one host, MASTER_PORT with every launcher. There
- * are at most 65536 ranks. The job's name is HETCOMM_JOB, or TORCHELASTIC_RUN_ID, or the launcher's
- * id of the job, in this order. Jobs with different names never connect to each other. A name from
- * Slurm includes SLURM_RESTART_COUNT.
+ * in a step of Slurm, and in a job of Open MPI on one host. MASTER_PORT may be missing with every
+ * launcher. There are at most 65536 ranks. The job's name is the first of these that is set:
+ * HETCOMM_JOB, TORCHELASTIC_RUN_ID, the launcher's id of the job. Jobs with different names never
+ * connect to each other. A name from Slurm includes SLURM_RESTART_COUNT.
  *
  * Rank 0 hosts a small TCP store. Its port is HETCOMM_STORE_PORT if that is set. Otherwise it is
  * MASTER_PORT, or, if that is taken, the first free one of the next 16 ports. The other ranks find
  * the store by a handshake. The store listens on the addresses of MASTER_ADDR that rank 0's host
- * has, or on those of HETCOMM_INTERFACE if it has none of them, or on all if that is not set. If no
- * port is free, rank 0 tries again until its time is over. Ranks ignore the store of an earlier
- * start of the job. The store lives until rank 0 destroys its bootstrap. Existing communicators do
- * not need the store. After its end no communicator can be created or rebuilt with the bootstrap:
- * such calls end with BOOTSTRAP_FAILED within seconds.
+ * has. If the host has none of them, the store listens on the addresses of HETCOMM_INTERFACE, or on
+ * all addresses if that variable is not set. If no port is free, rank 0 tries again until its time
+ * is over. Ranks ignore the store of an earlier start of the job. The store lives until rank 0
+ * destroys its bootstrap. Existing communicators do not need the store. After its end no
+ * communicator can be created or rebuilt with the bootstrap: such calls end with BOOTSTRAP_FAILED
+ * within seconds.
  *
  * The job secret is HETCOMM_SECRET, or the contents of HETCOMM_SECRET_FILE. Without a secret the
  * store hands out a random key, and rank 0 warns: the key keeps out processes that connect by
@@ -55,10 +56,10 @@ HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_bootstrap_create_from_env
 
 /* The caller provides the functions below. The library calls them inside
  * hetcomm_communicator_create and hetcomm_communicator_rebuild, on the thread that makes that call.
- * They return a status. If put, get or allgather fails, creation ends with BOOTSTRAP_FAILED, or
- * with TIMED_OUT if put or allgather returned that. |user_data| has to live until the bootstrap is
- * destroyed. Keys are text of at most 256 bytes, closed by NUL. Arguments are valid during the call
- * only. */
+ * The functions return a status. If put, get or allgather fails, creation ends with
+ * BOOTSTRAP_FAILED, or with TIMED_OUT if put or allgather returned that. |user_data| has to live
+ * until the bootstrap is destroyed. Keys are text of at most 256 bytes, closed by NUL. Arguments
+ * are valid during the call only. */
 
 /* Stores |size| bytes under |key|, for all ranks to read. A bootstrap stores each key only once. */
 typedef hetcomm_status_t (*hetcomm_bootstrap_put_t)(void* user_data, const char* key,

@@ -10,8 +10,8 @@
  * Shapes. n is the number of ranks that take part, r is this rank's index among them, and |x| is
  * the length of buffer x, which is a whole number of elements. A buffer with one part for each rank
  * has the parts in the order of the ranks. The column "in place" says which two buffers may be the
- * same. If send and receive buffers overlap in another way, the call returns INVALID_ARGUMENT. It
- * compares buffers in memory that the host can access, and buffers in one memory handle.
+ * same. If send and receive buffers overlap in another way, the call returns INVALID_ARGUMENT. This
+ * check covers buffers in memory that the host can access, and buffers in one memory handle.
  *
  *   operation        lengths                                 in place
  *   broadcast        |buffer| alike on all ranks
@@ -86,7 +86,7 @@ typedef struct hetcomm_collective_options {
   /* Ranks of the communicator that take part, each once, this rank included. Roots and parts are
    * numbered by the position in this list. NULL: all ranks take part, in their order. */
   const int32_t* ranks;
-  /* Length of |ranks|; 0 where that is NULL. */
+  /* Number of entries of |ranks|. 0 if |ranks| is NULL. */
   size_t rank_count;
   /* Name of the algorithm, such as "ring" or "two_level". NULL: the library chooses by size and by
    * rank placement. */
@@ -235,12 +235,12 @@ HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_scan(
     hetcomm_datatype_t datatype, hetcomm_reduction_t reduction,
     const hetcomm_collective_options_t* options, hetcomm_request_t** out_request) HETCOMM_NOEXCEPT;
 
-/* Tells the other ranks of the communicator that this rank refuses its next collective call, for
- * callers that check arguments before they call. Calls on a list of ranks do not count. The other
- * ranks may have made the call already. On the other ranks the call fails with MISMATCH and
- * |reason|. The collective operations of the communicator then fail too, so no rank waits for the
- * deadline. |reason| may be NULL; at most 400 bytes of it are sent. If all ranks refuse the same
- * call, and make the same call next, nothing fails. Does not wait. The library does not report a
+/* Tells the other ranks of the communicator that this rank refuses its next collective call. It is
+ * for callers that check arguments before they call. Calls on a list of ranks do not count. The
+ * other ranks may have made the call already. On them the call fails with MISMATCH and |reason|.
+ * The collective operations of the communicator then fail, too, so no rank waits for the deadline.
+ * |reason| may be NULL; at most 400 bytes of it are sent. If all ranks refuse the same call, and
+ * make the same call next, nothing fails. The function does not wait. The library does not report a
  * call that it has rejected itself, since that call may be made again. The function does nothing
  * once the collective operations have failed or the communicator was aborted. [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_collective_refuse(

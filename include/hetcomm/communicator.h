@@ -52,9 +52,9 @@ typedef struct hetcomm_communicator_options {
  *
  * With |share| the communicator uses the connections of an earlier communicator of |context|. All
  * ranks of |bootstrap| must belong to that communicator and be alive in it, and it must have the
- * same |transports| and secret. The ranks use |bootstrap| to find out whether there is one. That
- * costs one exchange, and no other rank takes part. If there is none, the ranks make connections of
- * their own.
+ * same |transports| and secret. The ranks make one exchange over |bootstrap| to find out whether
+ * there is such a communicator. No other rank takes part. If there is none, the ranks make
+ * connections of their own.
  *
  * Shared connections stay open until the last of their communicators is destroyed, in whatever
  * order. An abort or a failure of one communicator does not affect the others. The loss of a rank
@@ -71,9 +71,9 @@ hetcomm_communicator_create(hetcomm_context_t* context, hetcomm_bootstrap_t* boo
 /* Tells the other ranks that this one leaves, and frees the communicator. The last communicator on
  * its connections waits up to five seconds until accepted messages have left. With some vendors it
  * waits for streams that operations hold back (hetcomm/stream.h). BUSY: an operation on the
- * communicator is pending (cancel it, wait for it or abort first), or a communicator that was split
- * from it still exists, or a group, queue, reshard plan, registered memory or remote memory of it.
- * Then nothing has changed. NULL is accepted. [exclusive] */
+ * communicator is pending (cancel it, wait for it or abort first). Or a communicator that was split
+ * from this one still exists, or a group, queue, reshard plan, registered memory or remote memory
+ * of this one. After BUSY nothing has changed. NULL is accepted. [exclusive] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
 hetcomm_communicator_destroy(hetcomm_communicator_t* communicator) HETCOMM_NOEXCEPT;
 
@@ -127,10 +127,10 @@ HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_communicator_abort(
  *
  * With |options->shrink| the new ranks are those of |bootstrap| that are left, in their old order.
  * A rank is left if it calls this function with shrink too. The call goes on as soon as each
- * missing rank is lost to at least one of the others; they need not know of the same losses.
- * |bootstrap| has to be made from the environment. |communicator|, or the one that it was split
- * from, has to have the ranks of |bootstrap|. On success |bootstrap| has the ranks of the new
- * communicator: hetcomm_bootstrap_rank gives them, and it can be shrunk again. After a failure
+ * missing rank is lost to at least one of the ranks that are left. These ranks need not know of the
+ * same losses. |bootstrap| has to be made from the environment. |communicator|, or the one that it
+ * was split from, has to have the ranks of |bootstrap|. On success |bootstrap| has the ranks of the
+ * new communicator: hetcomm_bootstrap_rank gives them, and it can be shrunk again. After a failure
  * |bootstrap| is unchanged.
  *   INVALID_ARGUMENT  The ranks of |communicator| are not those of |bootstrap|.
  *   UNSUPPORTED       |bootstrap| was made from callbacks: make one of fewer ranks, and rebuild
@@ -188,8 +188,8 @@ typedef struct hetcomm_counters {
   uint64_t eager_sent;
   /* Sent messages that waited for the peer's receive. */
   uint64_t rendezvous_sent;
-  /* Transfers to this rank whose data the sender wrote (tcp stream, shm ring), or left in its own
-   * memory, which this rank maps. */
+  /* Transfers to this rank whose data the sender wrote (tcp stream, shm ring). Transfers whose data
+   * the sender left in its own memory count, too, if this rank maps that memory. */
   uint64_t bulk_by_put;
   /* Transfers to this rank whose data this rank read out of the sender's memory. */
   uint64_t bulk_by_get;

@@ -75,8 +75,8 @@ HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_context_destroy(hetcomm_c
     HETCOMM_NOEXCEPT;
 
 /* Drives communication once. It is for callers that compute while data moves and have no background
- * thread. It does not wait, and does nothing while another thread drives communication, or sleeps
- * until there is something to do. [any-thread] */
+ * thread. The call does not wait. It does nothing while another thread drives communication, or
+ * sleeps until there is something to do. [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_context_progress(hetcomm_context_t* context)
     HETCOMM_NOEXCEPT;
 

@@ -32,8 +32,8 @@ extern "C" {
   X(COMPLEX64, 15, 8)           \
   X(COMPLEX128, 16, 16)
 
-/* Holds HETCOMM_BOOL to HETCOMM_COMPLEX128. A fixed-width type, because the size of an enum may
- * differ between compilers. */
+/* Holds HETCOMM_BOOL to HETCOMM_COMPLEX128. The type has a fixed width, because the size of an enum
+ * may differ between compilers. */
 typedef int32_t hetcomm_datatype_t;
 enum {
 #define HETCOMM_DATATYPE_ENUM_(name, value, bytes) HETCOMM_##name = (value),

@@ -114,9 +114,9 @@ typedef struct hetcomm_device_table {
                                   uint64_t* out_offset);
 
   /* Either all or none of the entries of streams and events are set: stream_create, stream_destroy,
-   * event_record, event_query, event_wait, event_release. They may be null if each copy has ended
-   * when its call returns. Then event_notify and the entries of users' streams are null, too, and
-   * the streams that the library passes have no meaning.
+   * event_record, event_query, event_wait, event_release. These entries may be null if each copy
+   * has ended when its call returns. In that case event_notify and the entries of users' streams
+   * are null, too, and the streams that the library passes have no meaning.
    *
    * Creates a stream, which runs its copies and reductions in order. Work in different streams may
    * overlap. */
@@ -159,7 +159,7 @@ typedef struct hetcomm_device_table {
    * to the memory. May block: with many vendors it waits until the device has finished the work in
    * its streams. While the library holds back a user's stream, its own threads therefore call none
    * of these: allocate(), free(), stream_destroy(), event_release(), pin_host(), unpin_host(),
-   * allocate_host(), free_host(). A user's call may. */
+   * allocate_host(), free_host(). A user's thread may call them. */
   hetcomm_status_t (*pin_host)(void* device, void* host, uint64_t size_bytes);
   /* Undoes pin_host() for the memory that begins at |host|. Set if and only if pin_host() is. May
    * block. */
@@ -168,8 +168,8 @@ typedef struct hetcomm_device_table {
   /* The two entries below let network interfaces access [address + offset, + size_bytes) directly.
    * A transport tries them in this order. They return UNSUPPORTED if this memory does not allow it.
    *
-   * Optional: gives a dma-buf that contains the range, which begins at offset |*out_offset| of it.
-   * The caller closes |*out_file|. */
+   * Optional: gives a dma-buf that contains the range. The range begins at offset |*out_offset| of
+   * the dma-buf. The caller closes |*out_file|. */
   hetcomm_status_t (*export_dmabuf)(void* device, const void* address, uint64_t offset,
                                     uint64_t size_bytes, int* out_file, uint64_t* out_offset);
   /* Optional: gives the address by which the kernel, or a vendor's peer memory module, may find the
@@ -212,9 +212,10 @@ typedef struct hetcomm_device_table {
    * with HETCOMM_STREAM_NOT_HELD. The library copies nothing in these streams.
    *
    * Optional: begins to use the user's stream |native|, a handle of the vendor's own type, such as
-   * a cl_command_queue or a cudaStream_t. INVALID_ARGUMENT: it is no stream of this device. It is
-   * NULL only if |flags| has HETCOMM_DEVICE_NULL_STREAM. The stream still belongs to the user. It
-   * has to exist until user_stream_close(): the user keeps it, or the device retains it. */
+   * a cl_command_queue or a cudaStream_t. INVALID_ARGUMENT: |native| is no stream of this device.
+   * |native| is NULL only if |flags| has HETCOMM_DEVICE_NULL_STREAM. The stream still belongs to
+   * the user. It has to exist until user_stream_close(): the user keeps it, or the device retains
+   * it. */
   hetcomm_status_t (*user_stream_open)(void* device, void* native, void** out_user_stream);
   /* Ends the use that user_stream_open() began. The library has released the stream's events and
    * ended its holds. */
@@ -224,10 +225,10 @@ typedef struct hetcomm_device_table {
    * is being captured. */
   hetcomm_status_t (*user_stream_record)(void* device, void* user_stream, void** out_event);
   /* Makes all work that is put into the user's stream after this call wait until hold_end(). The
-   * means is the first of these that the vendor has: a wait for a value that the CPU writes, an
-   * event that the CPU sets, or a function that the vendor calls in the stream and that blocks.
-   * Other streams go on. UNSUPPORTED: the stream is being captured, or the vendor has none of
-   * these. */
+   * device uses the first of these means that the vendor offers: a wait for a value that the CPU
+   * writes, an event that the CPU sets, or a function that the vendor calls in the stream and that
+   * blocks. Other streams go on. UNSUPPORTED: the stream is being captured, or the vendor offers
+   * none of these means. */
   hetcomm_status_t (*user_stream_hold)(void* device, void* user_stream, void** out_hold);
   /* Ends a hold, and frees it, also after the device has failed. Does not wait for work in the
    * stream. */
@@ -278,16 +279,18 @@ typedef struct hetcomm_device_table {
   int32_t (*host_memory_suffices)(void* device);
   /* Optional: finds out by one query which of |count| devices has the allocation that contains
    * |address|, which may be any number. |devices| are all devices of a context whose tables have
-   * this function and this kind. Without it the library calls find() of each of them. NOT_FOUND:
-   * the address belongs to none of them. STALE_HANDLE: it belonged to one, and was freed. */
+   * this function and this kind. If the entry is null, the library calls find() of each device.
+   * NOT_FOUND: the address belongs to none of them. STALE_HANDLE: it belonged to one, and was
+   * freed. */
   hetcomm_status_t (*locate)(void* const* devices, uint64_t count, const void* address,
                              hetcomm_device_place_t* out_place);
   /* Optional: writes the rule by which retain() refuses |size_bytes| from |address| on, in at most
    * |size| bytes with the NUL. Writes an empty text if retain() does not refuse. */
   void (*retain_rule)(void* device, void* address, uint64_t size_bytes, char* text, uint64_t size);
   /* Optional: returns 1 if |address|, which may be any number, names an object of the vendor and is
-   * not a pointer to host memory, such as a handle that retain() has not taken; otherwise 0. The
-   * library asks one device of a kind, and only if no device has the address in its memory. */
+   * not a pointer to host memory. A handle that retain() has not taken is such an object. Otherwise
+   * returns 0. The library asks one device of a kind, and only if no device has the address in its
+   * memory. */
   int32_t (*names_object)(void* device, const void* address);
   /* Any of HETCOMM_DEVICE_*, combined by or. */
   uint64_t flags;
@@ -328,10 +331,10 @@ typedef struct hetcomm_device_plugin {
                                          uint64_t text_size);
 } hetcomm_device_plugin_t;
 
-/* The type of the function hetcomm_device_plugin(), which a plug-in exports with HETCOMM_API, in
- * C++ also as extern "C". The library calls it for each context, from any thread. The function
- * loads nothing of the vendor: only create() does that. It returns NULL if the plug-in cannot be
- * used here. */
+/* The type of the function hetcomm_device_plugin(), which a plug-in exports with HETCOMM_API, and
+ * in C++ as extern "C". The library calls it for each context, from any thread. The function loads
+ * nothing of the vendor: only create() does that. It returns NULL if the plug-in cannot be used
+ * here. */
 typedef const hetcomm_device_plugin_t* (*hetcomm_device_plugin_function_t)(void);
 #define HETCOMM_DEVICE_PLUGIN_FUNCTION "hetcomm_device_plugin"
 

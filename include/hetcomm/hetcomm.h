@@ -1,6 +1,6 @@
 /* hetcomm: moves tensors between accelerators that do not share a vendor, a host or a cluster.
  *
- * Conventions. They hold for every function unless its comment says otherwise.
+ * Conventions. These rules hold for every function unless its comment says otherwise.
  *
  * Results    A function returns hetcomm_status_t: 0 is success, 1 is pending, and a negative value
  *            is a failure. After a failure hetcomm_last_error() has a text for people. A void

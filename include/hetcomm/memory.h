@@ -21,7 +21,7 @@ extern "C" {
 
 typedef struct hetcomm_memory hetcomm_memory_t;
 
-/* Number of the host, which is always device 0. The others are numbered from 1 in the order of
+/* Number of the host, which is always device 0. Other devices are numbered from 1 in the order of
  * HETCOMM_DEVICES, and then in the order in which hetcomm_device_from_native and hetcomm_device_add
  * added them. */
 #define HETCOMM_DEVICE_HOST 0

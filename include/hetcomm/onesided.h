@@ -69,11 +69,11 @@ enum {
 };
 
 /* Lets the ranks of |communicator|, which has to be of the memory's context, use |memory| until it
- * is unregistered. |access| is made of HETCOMM_ACCESS_*, |flags| of HETCOMM_REGISTER_*. Ranks of
- * one host map memory of hetcomm_memory_allocate that grants HETCOMM_ACCESS_ALL, unless
- * HETCOMM_SHM_MAP=off, and use it without the owner's help. docs/security.md says how far the owner
- * then has to trust them. A registered memory cannot be freed, nor its communicator destroyed
- * (BUSY).
+ * is unregistered. |access| is made of HETCOMM_ACCESS_*, |flags| of HETCOMM_REGISTER_*. If |access|
+ * is HETCOMM_ACCESS_ALL, ranks of the owner's host map memory that hetcomm_memory_allocate gave,
+ * and use it without the owner's help. HETCOMM_SHM_MAP=off prevents that. docs/security.md says how
+ * far the owner has to trust ranks that map its memory. A registered memory cannot be freed, nor
+ * its communicator destroyed (BUSY).
  *   BUSY              The memory is registered already.
  *   INVALID_ARGUMENT  |access| is 0 or has unknown bits, |flags| has unknown bits, or memory and
  *                     communicator are of different contexts.
@@ -99,8 +99,8 @@ hetcomm_memory_unregister(hetcomm_memory_t* memory, uint64_t timeout_ns) HETCOMM
 #define HETCOMM_EXPORT_MAX_BYTES 1024
 
 /* Writes the bytes that a peer needs to use the registered memory to |out_bytes|, and their number,
- * at most HETCOMM_EXPORT_MAX_BYTES, to |*out_size|. They are plain data, which may be sent in any
- * way. They are useless once the memory is unregistered, even if it is registered again.
+ * at most HETCOMM_EXPORT_MAX_BYTES, to |*out_size|. The bytes are plain data, which may be sent in
+ * any way. They are useless once the memory is unregistered, even if it is registered again.
  * OUT_OF_RANGE: there are more than |capacity| bytes, and nothing was written. INVALID_ARGUMENT:
  * the memory is not registered. The call must not run beside hetcomm_memory_unregister.
  * [any-thread] */
@@ -126,8 +126,8 @@ typedef struct hetcomm_remote_memory_info_t {
  * caller destroys it before |communicator|.
  *   INVALID_ARGUMENT   The bytes cannot be read.
  *   PERMISSION_DENIED  The bytes were exported on a communicator that shares no connections with
- *                      |communicator|. It is of another job or epoch, or neither a split nor
- *                      |share| joins the two.
+ *                      |communicator|. The two are of different jobs or epochs, or neither a
+ *                      split nor |share| joins them.
  *   OUT_OF_RANGE       The owner of the memory is not in |communicator|.
  * [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
@@ -157,7 +157,8 @@ HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_put(
     hetcomm_remote_memory_t* remote, uint64_t offset, hetcomm_buffer_t buffer,
     const hetcomm_operation_options_t* options, hetcomm_request_t** out_request) HETCOMM_NOEXCEPT;
 
-/* Starts to read |remote| from |offset| on into |buffer|. Otherwise as hetcomm_put. [any-thread] */
+/* Starts to read |remote| from |offset| on into |buffer|. Otherwise the call works like
+ * hetcomm_put. [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_get(
     hetcomm_remote_memory_t* remote, uint64_t offset, hetcomm_buffer_t buffer,
     const hetcomm_operation_options_t* options, hetcomm_request_t** out_request) HETCOMM_NOEXCEPT;
@@ -175,19 +176,19 @@ HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_fetch_add(
     const hetcomm_operation_options_t* options, hetcomm_request_t** out_request) HETCOMM_NOEXCEPT;
 
 /* Starts to write |desired| to the 64-bit word at |offset| if the word equals |expected|, and gives
- * its previous value in |*out_previous|. The word was written if that value is |expected|.
- * Otherwise as hetcomm_fetch_add. [any-thread] */
+ * the word's previous value in |*out_previous|. The word was written if its previous value is
+ * |expected|. Otherwise the call works like hetcomm_fetch_add. [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_compare_swap(
     hetcomm_remote_memory_t* remote, uint64_t offset, uint64_t expected, uint64_t desired,
     uint64_t* out_previous, const hetcomm_operation_options_t* options,
     hetcomm_request_t** out_request) HETCOMM_NOEXCEPT;
 
 /* Starts an operation that completes when all one-sided operations have completed that this process
- * started earlier, on |communicator|, towards |rank|. That includes operations whose requests were
- * destroyed. Its outcome is that of the first of them that failed. Operations on other
- * communicators that use the same connections (split, or |share|) count as well. |options| may be
- * NULL. INVALID_ARGUMENT: the options are wrong. OUT_OF_RANGE: the communicator has no such rank.
- * [any-thread] */
+ * started earlier, on |communicator|, towards |rank|. Operations whose requests were destroyed are
+ * included. The flush has the outcome of the first of these operations that failed. Operations on
+ * other communicators that use the same connections (split, or |share|) count as well. |options|
+ * may be NULL. INVALID_ARGUMENT: the options are wrong. OUT_OF_RANGE: the communicator has no such
+ * rank. [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_flush(
     hetcomm_communicator_t* communicator, int32_t rank, const hetcomm_operation_options_t* options,
     hetcomm_request_t** out_request) HETCOMM_NOEXCEPT;
@@ -205,10 +206,11 @@ typedef struct hetcomm_notification {
   uint64_t length;
 } hetcomm_notification_t;
 
-/* Takes the next notification of the registered |memory|, and waits for one for up to |timeout_ns|;
- * 0 means HETCOMM_TIMEOUT, and HETCOMM_TIMEOUT_POLL drives communication once. Each notification is
- * given once, in the order of arrival. Notifications that are not taken use up the putting rank's
- * credit, and puts wait while it has none. The loss of a rank and an abort do not end the wait.
+/* Takes the next notification of the registered |memory|, and waits for one for up to |timeout_ns|.
+ * 0 means HETCOMM_TIMEOUT. With HETCOMM_TIMEOUT_POLL the call drives communication once. Each
+ * notification is given once, in the order of arrival. Notifications that are not taken use up the
+ * putting rank's credit, and puts wait while it has none. The loss of a rank and an abort do not
+ * end the wait.
  *   TIMED_OUT         No notification has arrived.
  *   STALE_HANDLE      The memory was unregistered while the call waited.
  *   INVALID_ARGUMENT  The memory is not registered.

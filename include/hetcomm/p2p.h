@@ -8,8 +8,8 @@
  * change, and nobody may read or write a receive buffer.
  *
  * Every operation ends: with its outcome, at its deadline, when it is cancelled, when the peer is
- * lost, or when the communicator is aborted. A put that ends in one of the last four ways may have
- * to wait for its owner (hetcomm_put).
+ * lost, or when the communicator is aborted. In the last four cases a put may have to wait for its
+ * owner (hetcomm_put).
  *
  * A call that returns a failure has rejected the operation, and no completion will follow. The
  * functions that send or receive reject with:
@@ -67,7 +67,7 @@ hetcomm_recv(hetcomm_communicator_t* communicator, int32_t source, uint64_t tag,
 
 /* Starts to send one message that is gathered from |count| buffers, at most 2^20, which may lie on
  * different devices. The array is copied. The receiver may use hetcomm_recv or hetcomm_recvv.
- * |count| 0 sends an empty message. Otherwise as hetcomm_send. [any-thread] */
+ * |count| 0 sends an empty message. Otherwise the call works like hetcomm_send. [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_sendv(
     hetcomm_communicator_t* communicator, int32_t destination, uint64_t tag,
     const hetcomm_buffer_t* buffers, size_t count, const hetcomm_operation_options_t* options,
@@ -75,7 +75,7 @@ HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_sendv(
 
 /* Starts to receive one message that is scattered into |count| buffers, at most 2^20, in their
  * order. They may lie on different devices. The array is copied. The sender may use hetcomm_send or
- * hetcomm_sendv. Otherwise as hetcomm_recv. [any-thread] */
+ * hetcomm_sendv. Otherwise the call works like hetcomm_recv. [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_recvv(
     hetcomm_communicator_t* communicator, int32_t source, uint64_t tag, uint64_t ignore,
     const hetcomm_buffer_t* buffers, size_t count, const hetcomm_operation_options_t* options,
@@ -91,18 +91,20 @@ HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_send_prepare(
     hetcomm_request_t** out_request) HETCOMM_NOEXCEPT;
 
 /* Prepares a receive that hetcomm_request_start can start any number of times. The call checks and
- * copies the arguments, as hetcomm_recvv does. Otherwise as hetcomm_send_prepare. [any-thread] */
+ * copies the arguments, as hetcomm_recvv does. Otherwise the call works like hetcomm_send_prepare.
+ * [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_recv_prepare(
     hetcomm_communicator_t* communicator, int32_t source, uint64_t tag, uint64_t ignore,
     const hetcomm_buffer_t* buffers, size_t count, const hetcomm_operation_options_t* options,
     hetcomm_request_t** out_request) HETCOMM_NOEXCEPT;
 
 /* Looks for a message that a receive with these arguments would match, and does not take it. Waits
- * for such a message for up to |timeout_ns|; 0 means HETCOMM_TIMEOUT, and HETCOMM_TIMEOUT_POLL
- * drives communication once. On success |*out_message| has the source, the tag and, in bytes_sent,
- * the length. Another thread may receive the message before this one does. TIMED_OUT: there is no
- * such message. OUT_OF_RANGE: the communicator has no such rank. PEER_LOST, UNREACHABLE: |source|,
- * or every rank that could send, is lost. ABORTED: the communicator was aborted. [any-thread] */
+ * for such a message for up to |timeout_ns|. 0 means HETCOMM_TIMEOUT. With HETCOMM_TIMEOUT_POLL the
+ * call drives communication once. On success |*out_message| has the source, the tag and, in
+ * bytes_sent, the length. Another thread may receive the message before this one does. TIMED_OUT:
+ * there is no such message. OUT_OF_RANGE: the communicator has no such rank. PEER_LOST,
+ * UNREACHABLE: |source|, or every rank that could send, is lost. ABORTED: the communicator was
+ * aborted. [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
 hetcomm_probe(hetcomm_communicator_t* communicator, int32_t source, uint64_t tag, uint64_t ignore,
               uint64_t timeout_ns, hetcomm_completion_t* out_message) HETCOMM_NOEXCEPT;

@@ -94,9 +94,9 @@ enum {
 typedef struct hetcomm_pipeline_tensor {
   const char* name; /* as in the plan */
   hetcomm_buffer_t buffer;
-  /* The first byte, where the CPU may touch the device's memory. NULL elsewhere:
+  /* Address of the first byte, if the CPU may touch the device's memory. Otherwise NULL:
    * hetcomm_memory_address() of buffer.memory gives the vendor's address or handle, and the tensor
-   * begins buffer.offset bytes behind it. */
+   * begins buffer.offset bytes behind that. */
   void* address;
   hetcomm_datatype_t type;
   uint32_t dimensions;
@@ -115,7 +115,7 @@ typedef struct hetcomm_pipeline_action {
    * time. It is below the |slots| of hetcomm_pipeline_facts_t. The trainer may keep what a backward
    * step needs under this number, such as a copy of an output. */
   uint32_t slot;
-  uint32_t flags; /* of the run: HETCOMM_PIPELINE_EVALUATE or 0 */
+  uint32_t flags; /* flags of the run: HETCOMM_PIPELINE_EVALUATE or 0 */
   uint64_t step;  /* number of the training step, as in hetcomm_pipeline_run_options_t */
   /* The length of the micro-batch, one of those in the plan. Shapes follow it. 0: the plan has
    * none, or the kind has no micro-batch. */
@@ -124,14 +124,15 @@ typedef struct hetcomm_pipeline_action {
    * with a micro-batch. */
   const hetcomm_pipeline_tensor_t* inputs;
   size_t input_count;
-  /* Tensors of all boundaries that leave the stage. Written by FORWARD; others get none. */
+  /* Tensors of all boundaries that leave the stage. Written by FORWARD. Other kinds get none. */
   const hetcomm_pipeline_tensor_t* outputs;
   size_t output_count;
-  /* Gradients of the outputs that have one. Read by BACKWARD, INPUT_GRAD and WEIGHT_GRAD; others
-   * get none. */
+  /* Gradients of the outputs that have one. Read by BACKWARD, INPUT_GRAD and WEIGHT_GRAD. Other
+   * kinds get none. */
   const hetcomm_pipeline_tensor_t* output_grads;
   size_t output_grad_count;
-  /* Gradients of the inputs that have one. Written by BACKWARD and INPUT_GRAD; others get none. */
+  /* Gradients of the inputs that have one. Written by BACKWARD and INPUT_GRAD. Other kinds get
+   * none. */
   const hetcomm_pipeline_tensor_t* input_grads;
   size_t input_grad_count;
   /* The stream of the options. The callback may return before its work in this stream has ended. */
@@ -156,8 +157,8 @@ typedef struct hetcomm_pipeline_callback {
 /* The callbacks of a chunk. Every kind of step in the schedule needs its callback, but
  * |reduce_grad|, |unshard| and |reshard| may be NULL and are then left out. If the rank has named
  * gradients (hetcomm_pipeline_set_gradients) and the schedule has no step for |reduce_grad|, the
- * pipeline calls it after the last step that changes the stage's gradients. Callbacks and their
- * |user_data| have to live until the pipeline is destroyed. */
+ * pipeline calls |reduce_grad| after the last step that changes the stage's gradients. Callbacks
+ * and their |user_data| have to live until the pipeline is destroyed. */
 typedef struct hetcomm_pipeline_chunk {
   /* The caller sets it to sizeof(hetcomm_pipeline_chunk_t) in the first entry. */
   size_t struct_size;
@@ -238,9 +239,9 @@ typedef struct hetcomm_pipeline_run_options {
   const uint64_t* lengths;
   size_t length_count; /* the number of micro-batches */
   /* Called about every 50 ms while the run waits for other ranks, by the calling thread. If it
-   * returns a negative status, such as because the user wants to stop, the run ends on all ranks
-   * like after a callback that failed. Any other value but HETCOMM_OK counts as INTERNAL. It must
-   * not run or destroy this pipeline, and must not throw. NULL: nobody is asked. */
+   * returns a negative status, such as because the user wants to stop, the run ends on all ranks as
+   * after a callback that failed. Any other value but HETCOMM_OK counts as INTERNAL. The function
+   * must not run or destroy this pipeline, and must not throw. NULL: nobody is asked. */
   hetcomm_pipeline_interrupt_t interrupt;
   void* interrupt_user_data;
 } hetcomm_pipeline_run_options_t;
@@ -256,12 +257,11 @@ HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_pipeline_run(
 /* Replaces the plan between two runs by |plan|, which may have other schedules, limits of
  * activations, and settings of boundaries (strategy, items in flight, slices). Collective: every
  * rank calls it with the same plan. hetcomm_pipeline_create() must have been given the callbacks
- * that the new schedule needs.
- * |timeout_ns| is as in hetcomm_pipeline_options_t. If it fails, with the errors of
- * hetcomm_pipeline_create() or BUSY, the pipeline keeps its plan. It has ended, on all ranks, if a
- * rank is lost or does not call in time. Until the next run there is no trace. During the call
- * there are buffers for both plans. Work in the stream of the options may still use the buffers of
- * the last run: wait for that work before the call. [serial] */
+ * that the new schedule needs. |timeout_ns| is as in hetcomm_pipeline_options_t. Errors are those
+ * of hetcomm_pipeline_create(), and BUSY. If a rank is lost or does not call in time, the pipeline
+ * ends on all ranks. After any other failure it keeps its old plan. Until the next run there is no
+ * trace. During the call there are buffers for both plans. Work in the stream of the options may
+ * still use the buffers of the last run: wait for that work before the call. [serial] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_pipeline_set_schedule(
     hetcomm_pipeline_t* pipeline, const char* plan, uint64_t timeout_ns) HETCOMM_NOEXCEPT;
 
@@ -270,11 +270,12 @@ typedef struct hetcomm_pipeline_gradient {
   /* The caller sets it to sizeof(hetcomm_pipeline_gradient_t) in the first entry. */
   size_t struct_size;
   uint32_t item;  /* number of the model's item, which a stage of this rank has or shares */
-  uint32_t index; /* tells the tensors of an item apart, alike on all ranks that hold it */
+  uint32_t index; /* number that tells the tensor from others of the item, alike on all ranks */
   /* Says how the ranks of the stage hold the tensor, by their ranks in the communicator of
    * hetcomm_pipeline_create(). Ranks whose gradients are added, such as those of a data degree,
-   * have different terms (HETCOMM_PLACEMENT_PARTIAL). Ranks that hold the same have copies. Other
-   * stages and pipelines may cut the tensor otherwise. Read during the call. */
+   * have different terms (HETCOMM_PLACEMENT_PARTIAL). Ranks that hold the same elements are
+   * replicas (HETCOMM_PLACEMENT_REPLICATE). Other stages and pipelines may cut the tensor
+   * otherwise. Read during the call. */
   const hetcomm_layout_t* layout;
   /* Valid until the gradients are replaced or the pipeline is destroyed. A plain pointer may also
    * lead to memory of a device, as for hetcomm_buffer_pointer(). */
@@ -287,14 +288,14 @@ typedef struct hetcomm_pipeline_gradient {
  * ranks call it. All ranks that hold an item name all of its tensors, even a tensor of which they
  * hold nothing. A |count| of 0 names none.
  *
- * In each run that is no evaluation, when a stage has performed its last step that changes
- * gradients and its callback |reduce_grad|, the buffers are read. At the end of the run each holds
- * the sum over all ranks that hold the same elements: of the terms of a stage, of the stages that
- * share the item, and of all pipelines. Nothing is added if the plan has no backward steps. Ranks
- * that hold copies get sums that were formed in the same order, and with most networks the same
- * bits. A rank with a stream in its options needs the callback |reduce_grad|, and waits there for
- * its stream. A rank that holds an item in two stages adds them first, and names their sum
- * once.
+ * In each run but an evaluation the pipeline reads the buffers of a stage. It does so when the
+ * stage has performed its last step that changes gradients, and its callback |reduce_grad|. At the
+ * end of the run each buffer holds the sum over all ranks that hold the same elements. The sum
+ * covers the terms of a stage, the stages that share the item, and all pipelines. Nothing is added
+ * if the plan has no backward steps. Ranks that hold copies get sums that were formed in the same
+ * order, and with most networks the same bits. A rank with a stream in its options needs the
+ * callback |reduce_grad|, and waits there for its stream. A rank that holds an item in two stages
+ * adds the gradients of both first, and names their sum once.
  *   INVALID_ARGUMENT  A rank does not hold the item, a buffer is too short, or ranks disagree about
  *                     a tensor. The text names the rank, the item and the tensor.
  * |timeout_ns| and other errors are as for hetcomm_pipeline_set_schedule(). [serial] */
@@ -306,9 +307,9 @@ HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_pipeline_set_gradients(
 typedef struct hetcomm_pipeline_totals {
   /* The caller sets it to sizeof(hetcomm_pipeline_totals_t). */
   size_t struct_size;
-  /* The caller sets it, alike on all ranks: 2 for the Euclidean norm, another number above 0,
-   * INFINITY for the greatest absolute value, or 0 for no norm: then |norm| and |has_nonfinite|
-   * become 0. */
+  /* The caller sets it, alike on all ranks. 2: the Euclidean norm. INFINITY: the greatest absolute
+   * value. Another number p above 0: the p-norm. 0: no norm, and |norm| and |has_nonfinite| become
+   * 0. */
   double norm_type;
   /* The norm of the gradients that hetcomm_pipeline_set_gradients() names, as their buffers hold
    * them now. Each element of the model counts once, however many ranks hold it. */
@@ -319,10 +320,10 @@ typedef struct hetcomm_pipeline_totals {
   int32_t reserved;
 } hetcomm_pipeline_totals_t;
 
-/* Replaces each of |count| |values|, at most 4096, by its sum over all ranks, such as losses and
- * numbers of tokens, and fills |totals| unless it is NULL. All ranks add in the same order.
- * Collective: every rank calls it between two runs, with as many values. Work of streams on the
- * gradients has ended. If it fails, |values| are as before.
+/* Replaces each of |count| |values|, such as losses and numbers of tokens, by its sum over all
+ * ranks. Also fills |totals| unless that is NULL. |count| is at most 4096. All ranks add in the
+ * same order. Collective: every rank makes the call between two runs, with the same |count|. Work
+ * of streams on the gradients must have ended. If the call fails, |values| are as before.
  *   INVALID_ARGUMENT  |values| is NULL, |count| is too large, or a field of |totals| is wrong; the
  *                     other ranks get ABORTED.
  *   MISMATCH          Ranks ask for different figures.
@@ -331,10 +332,10 @@ HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
 hetcomm_pipeline_total(hetcomm_pipeline_t* pipeline, double* values, size_t count,
                        hetcomm_pipeline_totals_t* totals, uint64_t timeout_ns) HETCOMM_NOEXCEPT;
 
-/* Ends the run that is under way on all ranks, or else the next one, such as when the run has just
- * ended. The run ends with CANCELLED on this rank, and with ABORTED and |reason|, which may be
- * NULL, on the others. The pipeline has then ended. Does not wait. May be called from a callback.
- * [any-thread] */
+/* Ends the run that is under way, on all ranks. If no run is under way, for instance because it has
+ * just ended, the call ends the next one. The run ends with CANCELLED on this rank, and with
+ * ABORTED and |reason|, which may be NULL, on the others. The pipeline has then ended. Does not
+ * wait. May be called from a callback. [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
 hetcomm_pipeline_cancel(hetcomm_pipeline_t* pipeline, const char* reason) HETCOMM_NOEXCEPT;
 
@@ -377,8 +378,7 @@ hetcomm_pipeline_trace(hetcomm_pipeline_t* pipeline, int32_t format, size_t capa
 /* Destroys the pipeline. Work in the stream of the options may still use its buffers: wait for the
  * stream before, also after a run that failed. Later runs of the other ranks fail. Ranks that
  * exchange data with this one, and then their partners, get ABORTED. Other ranks fail at their time
- * limit.
- * BUSY: a run is under way; then nothing has changed. NULL is accepted. [exclusive] */
+ * limit. BUSY: a run is under way; then nothing has changed. NULL is accepted. [exclusive] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
 hetcomm_pipeline_destroy(hetcomm_pipeline_t* pipeline) HETCOMM_NOEXCEPT;
 

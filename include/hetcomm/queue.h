@@ -86,20 +86,24 @@ HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_queue_create(
  * NULL.
  *   BUSY              |depth| items are under way. As the status of a completion record: this end
  *                     has given up thousands of items that the other end has not pulled.
- *   INVALID_ARGUMENT  It is the pulling end, or as for hetcomm_send.
- *   OUT_OF_RANGE      The item is longer than max_item_bytes, or as for hetcomm_send.
+ *   INVALID_ARGUMENT  |queue| is the pulling end. Other reasons are as for hetcomm_send.
+ *   OUT_OF_RANGE      The item is longer than max_item_bytes. Other reasons are as for
+ *                     hetcomm_send.
  * [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_queue_push(
     hetcomm_queue_t* queue, hetcomm_buffer_t buffer, const hetcomm_operation_options_t* options,
     hetcomm_request_t** out_request) HETCOMM_NOEXCEPT;
 
-/* Pulls the next item into |buffer|, in host or device memory, which has room for it. |buffer| may
- * be shorter than max_item_bytes if the next item is known to be. The completion says how long the
- * item is; the rest of the buffer has no defined contents. |options| may be NULL.
+/* Pulls the next item into |buffer|, in host or device memory. |buffer| must have room for the
+ * item. It may be shorter than max_item_bytes if the next item is known to be shorter, too. The
+ * completion says how long the item is; the rest of the buffer has no defined contents. |options|
+ * may be NULL.
  *   BUSY              |depth| items are under way. As the status of a completion record: this end
  *                     has given up thousands of items that were never pushed.
- *   INVALID_ARGUMENT  It is the pushing end, the buffer is empty, or as for hetcomm_recv.
- *   OUT_OF_RANGE      The buffer is longer than max_item_bytes, or as for hetcomm_recv.
+ *   INVALID_ARGUMENT  |queue| is the pushing end, or the buffer is empty. Other reasons are as for
+ *                     hetcomm_recv.
+ *   OUT_OF_RANGE      The buffer is longer than max_item_bytes. Other reasons are as for
+ *                     hetcomm_recv.
  * [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_queue_pull(
     hetcomm_queue_t* queue, hetcomm_buffer_t buffer, const hetcomm_operation_options_t* options,

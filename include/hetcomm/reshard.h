@@ -155,9 +155,9 @@ typedef struct hetcomm_layout_options {
   uint32_t reserved;
 } hetcomm_layout_options_t;
 
-/* Parallel degrees of activations [batch, sequence, hidden], which are cut as
- * [b / d, s / (c t), h]: data, context and tensor parallel, the last with sequence parallelism. A
- * degree of 0 is 1. */
+/* Parallel degrees of activations [batch, sequence, hidden]: data, context, and tensor parallelism
+ * with sequence parallelism. Each rank holds a piece of [b / d, s / (c t), h]. A degree of 0 counts
+ * as 1. */
 typedef struct hetcomm_degrees {
   /* The caller sets it to sizeof(hetcomm_degrees_t). */
   size_t struct_size;
@@ -266,7 +266,7 @@ HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_layout_destroy(hetcomm_la
 /* A reshard plan: what this rank does to move a list of tensors from one layout to another. */
 typedef struct hetcomm_reshard hetcomm_reshard_t;
 
-/* Strategies: how a tensor is moved. */
+/* Strategies for moving a tensor. */
 enum {
   /* The strategy that is quickest by the link model of the communicator. It sends at most one copy
    * over a link between clusters wherever that is possible. */
@@ -322,7 +322,7 @@ typedef struct hetcomm_reshard_options {
   int32_t strategy;
   /* Largest number of executions that are under way at a time. 0: 1. */
   uint32_t in_flight;
-  /* Distinguishes reshard plans between the same ranks. Those with the same tag are paired in the
+  /* Distinguishes reshard plans between the same ranks. Plans with the same tag are paired in the
    * order in which each rank created them. */
   uint64_t tag;
   /* Approximate size of messages in bytes. A long tensor is cut into slices, which are gathered,
@@ -375,9 +375,9 @@ HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_reshard_create(
 /* Makes |reshard| again in |communicator|, which usually was rebuilt after ranks were lost. The new
  * reshard plan has the same options, and the layouts that are left (hetcomm_layout_after_loss()).
  * |ranks|[r] is the number in |communicator| of rank r of the old communicator, or -1. |rank_count|
- * is the size of the old one. Each rank knows its own two numbers, and an allgather tells those of
- * the others. All ranks of |communicator| that are in the layouts call this alike. The call does
- * not wait for other ranks. |reshard| stays as it is: the caller still destroys it.
+ * is the size of the old one. Each rank knows its own two numbers, and can learn those of the
+ * others by an allgather. All ranks of |communicator| that are in the layouts call this alike. The
+ * call does not wait for other ranks. |reshard| stays as it is: the caller still destroys it.
  *   PEER_LOST         Only lost ranks held some box; the text names tensor, box and rank.
  *   INVALID_ARGUMENT  As for hetcomm_layout_after_loss().
  * Other errors are those of hetcomm_reshard_create(). [any-thread] */
@@ -415,10 +415,9 @@ HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_reshard_start(
 /* Tells the other ranks that this rank refuses the next execution that it would start. It is for
  * callers that check arguments before they call. On the other ranks that execution ends with
  * MISMATCH and |reason|. |reason| may be NULL; at most 400 bytes of it are sent. On this rank the
- * execution counts as started. If all ranks refuse the same one, nothing fails. The call does not
- * wait:
- * without the progress thread the others hear of it at this rank's next call that makes progress.
- * It does nothing once the reshard plan has ended. [any-thread] */
+ * execution counts as started. If all ranks refuse the same execution, nothing fails. The call does
+ * not wait. Without the progress thread the others hear of the refusal at this rank's next call
+ * that makes progress. The call does nothing once the reshard plan has ended. [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
 hetcomm_reshard_refuse(hetcomm_reshard_t* reshard, const char* reason) HETCOMM_NOEXCEPT;
 

@@ -62,7 +62,8 @@ extern "C" {
   X(DEVICE_LOST, -60, "an accelerator or a network interface failed")                       \
   X(CONTEXT_FAILED, -80, "the context is unusable")
 
-/* A fixed-width type, because the size of an enum may differ between compilers. */
+/* Holds a status code. The type has a fixed width, because the size of an enum may differ between
+ * compilers. */
 typedef int32_t hetcomm_status_t;
 
 enum {

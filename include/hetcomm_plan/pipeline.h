@@ -27,8 +27,8 @@ hetcomm_draft_pipeline(const char* plan, int32_t form, size_t capacity, char* ou
 
 /* Simulates a step of a whole pipeline plan, with all its pipelines at once. Transfers, gathered
  * weights and reductions of gradients share the links of a model. Writes in |form| what
- * hetcomm_draft_schedule() writes, also as HETCOMM_PLAN_TRACE. The stages of several pipelines are
- * numbered on. A rank in the result is a group of ranks that have the same stages.
+ * hetcomm_draft_schedule() writes, also as HETCOMM_PLAN_TRACE. The numbers of stages continue from
+ * one pipeline to the next. A rank in the result is a group of ranks that have the same stages.
  *
  * |question| is a JSON document with the plan, the times of its stages, and, where they are known,
  * the link model, the NIC of each rank, and the bytes of the model's items.

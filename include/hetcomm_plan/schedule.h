@@ -22,7 +22,8 @@ enum {
  * times each forward step takes one unit of time, each backward step two, and transfers none.
  *
  * |question| is a JSON document with the name of a schedule and its counts, or the actions of every
- * rank, and with what is known of times, memory and limits.
+ * rank, and with the times, memory and limits that are known. It may also have the traces of a run
+ * (hetcomm_pipeline_trace()). The answer then has the times of that run, too.
  *   INVALID_ARGUMENT  There is no such form, |question| is malformed, its counts make no schedule,
  *                     or the schedule is not sound: an action is missing or there twice, or no rank
  *                     can go on. The text names the entry, or the rank and the action.

@@ -16,7 +16,7 @@ def register(function: Callable[[Any], None]) -> None:
 
 
 def closing(communicator: Any) -> None:
-    """Calls all functions. Must be called before a communicator closes that users may have plans
-    of."""
+    """Calls all functions. Must be called before a communicator closes of which users may have
+    plans."""
     for function in _functions:
         function(communicator)

@@ -1,4 +1,4 @@
-"""The exception of the package."""
+"""Defines the exception of the package."""
 
 
 class Error(RuntimeError):

@@ -3,16 +3,16 @@
     python -m hetcomm.bench_pipeline --ranks 2 --compare gloo,hetcomm           # processes on this host
     RANK=0 WORLD_SIZE=2 MASTER_ADDR=... MASTER_PORT=... python -m hetcomm.bench_pipeline   # and RANK=1
 
-Each rank computes for --stage-ms for a micro-batch, a third of it forward, a third for gradients of
-inputs, a third for those of weights. It sleeps that long: ranks may share cores. The time of a
-micro-batch is the slope between runs of few and of many micro-batches, so that filling and draining
-the pipeline do not count. All take turns, round by round; figures are medians, and ratios compare
-runs of one round: above 1 hetcomm.pipeline is faster. Where torch can post receives right before they
-are needed (defer_pp_recv), it runs both ways, and the faster one counts. The forecast is the
-simulator's over links that take no time, or those of --link-us.
+Each rank computes for --stage-ms for a micro-batch: a third forward, a third for the gradients of
+inputs, and a third for the gradients of weights. The computation is a sleep, since ranks may share
+cores. The time of a micro-batch is the slope between runs of few and of many micro-batches, so that
+filling and draining the pipeline do not count. All ways take turns, round by round. Figures are
+medians. Ratios compare runs of one round: above 1, hetcomm.pipeline is faster. Where torch can post
+receives right before they are needed (defer_pp_recv), it runs both ways, and the faster one counts.
+The forecast is the simulator's, over links that take no time, or over the links of --link-us.
 
-With --stage-ms 0 nothing is computed, and what is left is the time of an action: also of callbacks
-that do nothing (hetcomm.pipeline.Runner), without modules and autograd.
+With --stage-ms 0 nothing is computed, and the time that is left is that of an action. Callbacks that
+do nothing (hetcomm.pipeline.Runner) are then measured too, without modules and autograd.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-# For the name of each of our schedules: the name of torch's class, and the number of chunks of a rank.
+# Maps the name of each of our schedules to the name of torch's class and the number of chunks of a rank.
 SCHEDULES = {
     "gpipe": ("ScheduleGPipe", 1),
     "1f1b": ("Schedule1F1B", 1),
@@ -38,14 +38,14 @@ SCHEDULES = {
     "zb-v": ("ScheduleZBVZeroBubble", 2),
     "dualpipe-v": ("ScheduleDualPipeV", 2),
 }
-# Those that torch does not have.
+# Schedules that torch does not have.
 OWN = ("eager-1f1b", "virtual-1f1b", "h-1f1b", "zb-h1", "zb-h2", "looped-bfs")
 KNOWN = (*SCHEDULES, *OWN)
 IDLE = "callbacks that do nothing"
 
 
 def _stage(torch: Any, seconds: float) -> Any:
-    """A module that sleeps |seconds| for a micro-batch, in three equal parts."""
+    """Returns a module that sleeps |seconds| for a micro-batch, in three equal parts."""
     third = seconds / 3
 
     def compute() -> None:
@@ -85,7 +85,7 @@ def _stage(torch: Any, seconds: float) -> Any:
 
 
 class _Job:
-    """The measurements of one rank."""
+    """Performs the measurements of one rank."""
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         import torch
@@ -107,7 +107,7 @@ class _Job:
         self.dist.destroy_process_group()
 
     def _plan(self, schedule: str, micro_batches: int) -> tuple[Any, Any]:
-        """The plan of |schedule|, and the schedule."""
+        """Returns the plan of |schedule|, and the schedule."""
         from hetcomm import pipeline
 
         chunks = SCHEDULES.get(schedule, ("", 2 if schedule == "looped-bfs" else 1))[1]
@@ -119,7 +119,7 @@ class _Job:
         made = pipeline.Schedule.named(schedule, ranks=self.ranks, chunks=chunks,
                                        micro_batches=micro_batches, **parameters)
         tensors = [pipeline.Tensor("x", "float32", (1, self.elements))]
-        # One more than no step waits for in the simulation, which has no jitter.
+        # One more than lets the simulation, which has no jitter, run without waits.
         needed = [self.arguments.in_flight or each + 1
                   for each in made.in_flight(self._times(made.rank_of))]
         plan = pipeline.Plan.of(
@@ -129,7 +129,7 @@ class _Job:
         return plan, made
 
     def _own(self, schedule: str, micro_batches: int) -> tuple[Any, Callable[[], Any], Any]:
-        """A pipeline, a step of it, and its schedule."""
+        """Returns a pipeline, a function that performs a step of it, and its schedule."""
         from hetcomm import pipeline
 
         plan, made = self._plan(schedule, micro_batches)
@@ -141,7 +141,7 @@ class _Job:
         return trainer, (lambda: trainer.step(x, targets=x)), made
 
     def _idle(self, schedule: str, micro_batches: int) -> Callable[[], Any]:
-        """A pipeline of callbacks that do nothing."""
+        """Returns a function that performs a step of a pipeline of callbacks that do nothing."""
         from hetcomm import pipeline
 
         plan, made = self._plan(schedule, micro_batches)
@@ -183,7 +183,7 @@ class _Job:
         return step
 
     def _times(self, rank_of: list[int]) -> dict[str, Any]:
-        """What the simulator is told of the stages, which are on the ranks |rank_of|."""
+        """Returns the times of the stages, which are on the ranks |rank_of|, for the simulator."""
         busy, latency = (int(each * 1e3) for each in self.arguments.link_us)
         third = int(self.arguments.stage_ms * 1e6 * self.ranks / len(rank_of) / 3)
         times: dict[str, Any] = {"stages": [{"forward_ns": third, "backward_ns": 2 * third,
@@ -198,7 +198,7 @@ class _Job:
         return self._slope_us([each.forecast(self._times(each.rank_of), **options)["total_ns"] for each in made])
 
     def _replayed_us(self, trainers: list[Any]) -> float:
-        """The time of a micro-batch in the last steps as simulated with each action as long as it was."""
+        """Returns the time of a micro-batch in the last steps, as simulated with the measured times of actions."""
         return self._slope_us([json.loads(each.look_at_run("json", limit=1))["run"]["replayed_ns"] for each in trainers])
 
     def _slope_us(self, totals_ns: list[int]) -> float:
@@ -247,8 +247,8 @@ class _Job:
                 "replayed_us": statistics.median(replays or [0]), "us": self._best(us)}
 
     def _ways(self, schedule: str) -> dict[str, bool]:
-        """The ways in which torch runs |schedule|, and whether receives are posted late; none: it has no such
-        schedule."""
+        """Returns the ways in which torch runs |schedule|, and whether each posts receives late. Returns none if
+        torch has no such schedule."""
         from torch.distributed.pipelining import schedules
 
         if schedule not in SCHEDULES:

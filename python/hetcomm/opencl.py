@@ -27,7 +27,8 @@ _streams: weakref.WeakValueDictionary[tuple[int, int], Stream] = weakref.WeakVal
 
 
 def _order_of(context: Context, device: int, queue: Any) -> Stream | None:
-    """Returns the stream of a queue, or None if the queue has no work left."""
+    """Returns the stream of a queue. Without a queue returns None. If the context has no thread, finishes
+    the queue and returns None."""
     if queue is None:
         return None
     address = queue.int_ptr

@@ -1,4 +1,4 @@
-"""hetcomm as a backend of torch.distributed.
+"""Makes hetcomm a backend of torch.distributed.
 
 ``torch.distributed.init_process_group("hetcomm")`` works once the package is installed: torch calls
 :func:`register` when it is imported. Importing this module registers the backend as well.

@@ -1,5 +1,6 @@
-// The Python module of the C ABI: contexts, communicators, messages, queues, collective operations.
-// reshard_module.cc has resharding, pipeline_module.cc pipelines, device_module.cc devices.
+// Binds the C ABI as a Python module: contexts, communicators, messages, queues, collective
+// operations. reshard_module.cc binds resharding, pipeline_module.cc pipelines, device_module.cc
+// devices.
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
@@ -41,7 +42,8 @@ hetcomm_reduction_t reduction_of(const std::string& name) {
   throw nb::value_error(("there is no reduction '" + name + "'").c_str());
 }
 
-// One end of a queue. Its requests keep it alive, so none is pending when it is destroyed.
+// A Queue is one end of a queue. Its requests keep it alive, so none is pending when it is
+// destroyed.
 class Queue {
  public:
   Queue(const Communicator& communicator, int32_t peer, int32_t end, uint64_t max_item_bytes,

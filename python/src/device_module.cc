@@ -14,7 +14,7 @@ namespace hetcomm_python {
 
 namespace {
 
-// A vendor's stream. It keeps its context alive.
+// Wraps a vendor's stream, and keeps the stream's context alive.
 class Stream {
  public:
   Stream(nb::object context, int32_t device, uint64_t native, bool held)

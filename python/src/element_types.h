@@ -1,4 +1,4 @@
-// Element types: the names of torch and NumPy, DLPack's numbers, and those of the C ABI.
+// Maps element types between the names of torch and NumPy, DLPack's numbers, and the C ABI's.
 #pragma once
 
 #include <array>
@@ -14,7 +14,7 @@ struct ElementTypeEntry {
   uint8_t code;  // as defined by DLPack 1.1
   uint8_t bits;
 };
-// By hetcomm_datatype_t.
+// Element types, indexed by hetcomm_datatype_t.
 inline constexpr std::array<ElementTypeEntry, 17> kElementTypes = {{{"bool", 6, 8},
                                                                     {"int8", 0, 8},
                                                                     {"uint8", 1, 8},

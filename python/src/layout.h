@@ -1,4 +1,4 @@
-// Layout: which rank holds which boxes of a tensor, as Python programs have it.
+// A Layout says which rank holds which boxes of a tensor. Python programs pass it to plans.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +22,7 @@ class Layout {
   size_t dimensions_;
 };
 
-// Returns the handle of an argument, which Python may leave out. Raises TypeError then.
+// Returns the handle of an argument. Raises TypeError if Python passed None.
 inline const hetcomm_layout_t* handle_of(const Layout* layout) {
   if (layout == nullptr) throw nanobind::type_error("a layout is None");
   return layout->handle();

@@ -71,8 +71,8 @@ inline std::string described(const nb::object& exception) {
   return text;
 }
 
-// Contiguous device memory that another module has registered with the library. Operations on it
-// are ordered in a stream.
+// A DeviceArray is contiguous device memory that another module has registered with the library.
+// Operations on it are ordered in a stream.
 class DeviceArray {
  public:
   // |memory| and |stream|, which may be null, must live as long as |owner|. The array begins at
@@ -95,8 +95,8 @@ class DeviceArray {
   const nb::object owner_;
 };
 
-// An array from a caller. If the object refuses to be exported, its exception is kept and raised
-// when the array is used, because nanobind's conversions cannot raise.
+// AnyArray holds an array from a caller. If the object refuses to be exported, its exception is
+// kept and raised when the array is used, because nanobind's conversions cannot raise.
 template <typename Array>
 class AnyArray {
  public:
@@ -151,9 +151,9 @@ inline nb::object call_dlpack(nb::handle dlpack, bool versioned) {
   return nb::steal(PyObject_Vectorcall(dlpack.ptr(), arguments, 0, kNames.ptr()));
 }
 
-// Calls an object's __dlpack__ method. If nanobind takes versioned capsules, calls it first with a
-// version if |writable|, and the other way if the object refuses that. An object may not support
-// versions, or may export read-only memory only with a version.
+// Calls an object's __dlpack__ method, first with a version if |writable|. If the object refuses,
+// calls the method the other way. An object may not support versions, or may export read-only
+// memory only with a version. Never passes a version if nanobind takes no versioned capsules.
 inline nb::object export_capsule(nb::handle dlpack, bool writable) {
   const bool versioned = kVersionedCapsules && writable;
   nb::object capsule = call_dlpack(dlpack, versioned);
@@ -521,8 +521,8 @@ class Request {
 
 using RequestPtr = std::unique_ptr<Request>;
 
-// Calls the caller's functions by which ranks find each other. They run on the thread that makes
-// the communicator. That thread raises their exceptions.
+// StoreCallbacks calls the caller's functions by which ranks find each other. The functions run on
+// the thread that makes the communicator. That thread raises their exceptions.
 class StoreCallbacks {
  public:
   StoreCallbacks(nb::object put, nb::object get, nb::object remove)

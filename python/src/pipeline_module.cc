@@ -34,14 +34,14 @@ void check_pipeline(hetcomm_status_t status) {
   if (status != HETCOMM_OK) fail(status, hetcomm_pipeline_last_error());
 }
 
-// Many libraries do not know DLPack's numbers of the types of eight bits that are no integers: they
-// get bytes.
+// Returns the type with which arrays are exported. Types of float8 become bytes, because many
+// libraries do not know DLPack's numbers for them.
 nb::dlpack::dtype exported_type(const ElementTypeEntry& type) {
   const bool is_float8 = type.code == 10 || type.code == 12;
   return {.code = is_float8 ? uint8_t{1} : type.code, .bits = type.bits, .lanes = 1};
 }
 
-// A tensor in a buffer of a pipeline.
+// A PipelineTensor is a tensor in a buffer of a pipeline.
 struct PipelineTensor {
   std::string name;
   std::string type;
@@ -49,7 +49,7 @@ struct PipelineTensor {
   // The tensor's bytes as an array of its shape, or None if the CPU may not touch them.
   nb::object array;
   uint64_t memory;  // the handle of the buffer's memory
-  uint64_t offset;  // of the first byte in it
+  uint64_t offset;  // offset of the tensor's first byte in |memory|
   uint64_t bytes;
 };
 
@@ -64,7 +64,7 @@ PipelineTensor tensor_of(const hetcomm_pipeline_tensor_t& given) {
                         .bytes = given.buffer.length};
   if (given.address == nullptr) return tensor;
   const std::vector<size_t> shape(tensor.shape.begin(), tensor.shape.end());
-  // Its memory is the pipeline's, and this keeps nothing alive.
+  // The pipeline owns the memory. The array keeps nothing alive.
   tensor.array = nb::cast(nb::ndarray<nb::array_api, nb::device::cpu>(
       given.address, shape.size(), shape.data(), nb::none(), nullptr, exported_type(type)));
   return tensor;
@@ -88,7 +88,7 @@ const char* name_of_kind(int32_t kind) {
   return "";
 }
 
-// One step, as a Python callback gets it.
+// A PipelineAction is one step, as a Python callback gets it.
 struct PipelineAction {
   const char* kind;
   uint32_t chunk;
@@ -107,13 +107,13 @@ struct PipelineAction {
 // The gradient of a tensor of weights: item, index, layout, array.
 using GradientTuple = std::tuple<uint32_t, uint32_t, const Layout*, Output>;
 
-// A rank's pipeline with Python callbacks. They run on the thread that calls run(), which raises
-// their exceptions.
+// A Pipeline is a rank's pipeline with Python callbacks. The callbacks run on the thread that calls
+// run(), and run() raises their exceptions.
 class Pipeline {
  public:
-  // Each of |chunks| has a callback by kind. |wrap| makes what callbacks get of a tensor: it is
-  // called once for each buffer. |stream| is a handle of a stream of the rank's device, or 0.
-  // |pair| is called with two actions that may overlap, or None.
+  // Each of |chunks| maps kinds of steps to callbacks. |wrap| makes the object that callbacks get
+  // for a tensor, and is called once for each buffer. |stream| is a handle of a stream of the
+  // rank's device, or 0. |pair| performs two actions that may overlap, or is None.
   Pipeline(nb::object communicator, const std::string& plan, const std::vector<nb::dict>& chunks,
            nb::object wrap, std::optional<double> timeout, uint64_t stream, nb::object pair)
       : parent_(std::move(communicator)), wrap_(std::move(wrap)), pair_(std::move(pair)) {
@@ -164,14 +164,14 @@ class Pipeline {
       status = hetcomm_pipeline_run(own, &options);
     }
     if (status == HETCOMM_OK) return;
-    // With these no run has begun. An exception is that of the run under way, on another thread.
+    // BUSY and INVALID_ARGUMENT begin no run. raised_ then belongs to a run on another thread.
     const bool has_begun = status != HETCOMM_BUSY && status != HETCOMM_INVALID_ARGUMENT;
     has_ended_ |= has_begun;
     if (has_begun && raised_.is_valid()) raise(std::exchange(raised_, nb::object()));
     fail(status, hetcomm_pipeline_last_error());
   }
 
-  // True after a run has failed. No other one begins then.
+  // Returns whether a run has failed. No other run begins then.
   bool has_ended() const { return has_ended_; }
 
   void set_schedule(const std::string& plan, std::optional<double> timeout) {
@@ -245,7 +245,7 @@ class Pipeline {
 
   void close() {
     if (handle_ == nullptr) return;
-    // Other threads find it closed while it is destroyed.
+    // Other threads find the pipeline closed while it is being destroyed.
     hetcomm_pipeline_t* const own = std::exchange(handle_, nullptr);
     hetcomm_status_t status;
     {
@@ -261,7 +261,8 @@ class Pipeline {
     parent_ = nb::none();
   }
 
-  // Shows the garbage collector of Python what this refers to. Callbacks may refer to the pipeline.
+  // Shows Python's garbage collector the objects that this one refers to. Callbacks may refer to
+  // the pipeline.
   template <typename Visit>
   int visit(Visit&& visit) const {
     for (const nb::object* each : {&parent_, &wrap_, &pair_, &raised_}) {
@@ -277,7 +278,7 @@ class Pipeline {
     }
     return 0;
   }
-  // Drops them. Nobody uses the pipeline any more.
+  // Drops those objects. The pipeline is no longer in use.
   void drop() {
     for (const auto& callbacks : callbacks_) {
       for (Callback& each : *callbacks) each.function.reset();
@@ -334,7 +335,8 @@ class Pipeline {
     return own.guarded(*first, [&] { own.pair_(own.action_of(*first), own.action_of(*second)); });
   }
 
-  // Performs body() with the interpreter's lock, keeps its exception, and tells it as the reason.
+  // Performs body() under the GIL. Keeps an exception of body(), and reports it to the library as
+  // the reason.
   template <typename Body>
   hetcomm_status_t guarded(const hetcomm_pipeline_action_t& action, Body&& body) {
     const nb::gil_scoped_acquire locked;
@@ -351,7 +353,8 @@ class Pipeline {
     return HETCOMM_INTERNAL;
   }
 
-  // Raises what a signal has raised meanwhile, such as KeyboardInterrupt.
+  // Runs pending signal handlers. Keeps an exception of theirs, such as KeyboardInterrupt, for
+  // run(), and cancels the run.
   static hetcomm_status_t ask(void* user_data) {
     const nb::gil_scoped_acquire locked;
     if (PyErr_CheckSignals() == 0) return HETCOMM_OK;
@@ -387,8 +390,8 @@ class Pipeline {
     return known;
   }
 
-  // Tensors of different shapes have different places, but for the lengths of micro-batches, which
-  // differ in their bytes.
+  // Memory, offset and bytes of a tensor. Tensors of different shapes have different places. Only
+  // the lengths of micro-batches share an offset, and these differ in their bytes.
   using Place = std::tuple<hetcomm_memory_t*, uint64_t, uint64_t>;
 
   nb::object parent_;
@@ -397,8 +400,8 @@ class Pipeline {
   std::vector<std::unique_ptr<Callbacks>> callbacks_;
   std::map<Place, nb::object> wrapped_;
   bool has_ended_ = false;
-  nb::object raised_;              // by a callback or a signal during the run
-  std::vector<Output> gradients_;  // which the library reads and writes
+  nb::object raised_;              // exception of a callback or a signal handler during the run
+  std::vector<Output> gradients_;  // arrays that the library reads and writes
   hetcomm_pipeline_t* handle_ = nullptr;
 };
 
@@ -415,7 +418,7 @@ int clear_pipeline(PyObject* self) {
   return 0;
 }
 
-// A document of libhetcomm_plan.
+// Returns a document of libhetcomm_plan in the format |form|.
 template <typename Draft>
 std::string drafted(Draft&& draft, const std::string& document, const std::string& form) {
   static constexpr const char* kForms[] = {"text", "json", "svg", "csv", "trace"};

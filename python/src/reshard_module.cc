@@ -164,7 +164,8 @@ using TensorTuple = std::tuple<const Layout*, const Layout*, std::string, std::s
 constexpr const char* kStrategies[] = {
     "auto", "direct", "leader", "gather_p2p_scatter", "sendrecv_allgather", "bsr"};
 
-// A plan. Requests keep it alive, so no execution is in progress when it is destroyed.
+// A Plan moves tensors between layouts. Requests keep it alive, so no execution is in progress when
+// it is destroyed.
 class Plan {
  public:
   Plan(const Communicator& communicator, const std::vector<TensorTuple>& tensors,

@@ -104,7 +104,8 @@ Status check_apart(const Arguments& arguments) {
   add(receives, true);
   std::sort(uses.begin(), uses.end(),
             [](const Use& one, const Use& other) { return one.range.before(other.range); });
-  const Use* last[2] = {nullptr, nullptr};  // the use that ends last, of sends and of receives
+  // last[0] is the send buffer of this memory that ends last so far, last[1] the receive buffer.
+  const Use* last[2] = {nullptr, nullptr};
   for (const Use& use : uses) {
     const Use* const other = last[use.is_receive ? 0 : 1];
     if (other != nullptr && other->range.overlaps(use.range)) return refusal;

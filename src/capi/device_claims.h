@@ -1,7 +1,7 @@
-// Detects that two processes on one host use the same device, most often because every rank was
-// given the first device. A process claims a device by a socket that is visible only on this host.
-// The claim ends with the process. Devices are told apart by their PCI addresses, so a device
-// without one is never claimed.
+// Detects that two processes on one host use the same device. Most often the cause is that every
+// rank was given the first device. A process claims a device by a socket that is visible only on
+// this host. The claim ends with the process. Devices are told apart by their PCI addresses, so a
+// device without one is never claimed.
 #pragma once
 
 #include <mutex>

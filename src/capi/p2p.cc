@@ -169,8 +169,8 @@ Found find_recent(Requests all) {
   if (any.operation == nullptr) return {};
   Found found;
   any.operation->slot.engine->completions().find([&](Operation& operation) {
-    // The request may be this many entries further forward, if the caller has refilled its list at
-    // the back.
+    // If the caller has refilled its list at the back, the request may have moved up to kNear
+    // entries towards the front.
     constexpr size_t kNear = 16;
     size_t index = operation.wait_index.load(std::memory_order_relaxed);
     const size_t first_index = index > kNear ? index - kNear : 0;

@@ -1,4 +1,4 @@
-// Posts operations through the C ABI: the checks and the exception wall that all data calls share.
+// Posts operations through the C ABI. All data calls share these checks and this exception wall.
 #pragma once
 
 #include "src/capi/guard.h"

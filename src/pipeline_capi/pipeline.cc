@@ -41,7 +41,7 @@ Status check(const hetcomm_pipeline_t* handle) {
 
 Status busy() { return {Code::kBusy, "a run of the pipeline is under way"}; }
 
-// Marks a pipeline as running.
+// Marks a pipeline as running while this object lives. status() is BUSY if a run was under way.
 class Running {
  public:
   explicit Running(hetcomm_pipeline_t& pipeline) : pipeline_(pipeline) {
@@ -111,7 +111,7 @@ Status check_totals(const double* values, size_t count, const hetcomm_pipeline_t
   return {Code::kInvalidArgument, "totals.norm_type is below 0, or no number"};
 }
 
-// Checks what can be checked before the other ranks are told.
+// Checks those arguments of hetcomm_pipeline_create() that this rank can check by itself.
 Status check_create(const char* plan, const hetcomm_pipeline_options_t* given,
                     hetcomm_pipeline_options_t& options, hetcomm_pipeline_t** out) {
   if (out == nullptr) return capi::null_argument("out_pipeline");
@@ -136,7 +136,7 @@ hetcomm_status_t hetcomm_pipeline_create(hetcomm_communicator_t* communicator, c
     hetcomm_pipeline_options_t known{};
     pipeline::Trainer trainer;
     std::unique_ptr<hetcomm_pipeline> handle;
-    // The other ranks are told of a failure.
+    // Executor::create() tells the other ranks if one of these checks fails.
     const Status checked = pipeline::status_of([&]() -> Status {
       HETCOMM_RETURN_IF_ERROR(check_create(plan, options, known, out_pipeline));
       HETCOMM_RETURN_IF_ERROR(read_trainer(chunks, chunk_count, known, trainer));

@@ -1866,7 +1866,7 @@ class Pipelines(TestCase):
     def test_training_follows_that_of_the_whole_model(self):
         self.all_equal(run(2, training), True)
 
-    def test_steps_add_their_gradients(self):
+    def test_consecutive_steps_add_their_gradients(self):
         self.all_equal(run(3, accumulation), True)
 
     def test_pipelines_of_unequal_depth_share_a_model(self):
@@ -1878,7 +1878,7 @@ class Pipelines(TestCase):
     def test_tied_weights_are_added_up_once(self):
         self.all_equal(run(3, tied_parameters), True)
 
-    def test_stages_have_tensor_and_context_degrees(self):
+    def test_stages_with_tensor_and_context_degrees_train_like_the_whole_model(self):
         self.all_equal(run(4, degrees), True)
 
     def test_pipelines_of_unequal_tensor_degrees_share_a_model(self):
@@ -1890,13 +1890,13 @@ class Pipelines(TestCase):
     def test_ranks_of_a_tensor_degree_have_parts_of_unequal_sizes(self):
         self.all_equal(run(4, parts_of_unequal_sizes), True)
 
-    def test_parameters_are_frozen_between_steps(self):
+    def test_parameters_may_be_frozen_between_steps(self):
         self.all_equal(run(2, frozen), True)
 
     def test_stage_that_uses_the_item_of_another_is_refused(self):
         self.all_equal(run(2, late_users), True)
 
-    def test_sums_without_torch(self):
+    def test_runner_adds_gradients_without_torch(self):
         self.all_equal(run(4, sums_without_torch), True)
 
     def test_micro_batches_count_by_their_tokens(self):
@@ -1905,22 +1905,22 @@ class Pipelines(TestCase):
     def test_recomputed_steps_repeat_their_random_numbers(self):
         self.all_equal(run(2, recomputed), True)
 
-    def test_micro_batches_have_lengths_of_their_own(self):
+    def test_micro_batches_may_differ_in_length(self):
         self.all_equal(run(4, lengths), True)
 
-    def test_schedule_changes_between_steps(self):
+    def test_schedule_may_change_between_steps(self):
         self.all_equal(run(2, schedule_changes), True)
 
     def test_schedules_are_proposed_from_a_run(self):
         self.all_equal(run(4, proposals), True)
 
-    def test_exception_is_raised_on_its_rank_and_told_on_the_others(self):
+    def test_exception_is_raised_on_its_rank_and_reported_on_the_others(self):
         self.all_equal(run(3, failures), True)
 
     def test_interrupt_ends_a_run_that_waits(self):
         self.all_equal(run(2, interrupted), True)
 
-    def test_pipelines_end_with_their_group_and_their_users(self):
+    def test_pipelines_close_with_their_group_or_when_unused(self):
         self.all_equal(run(2, ends), True)
 
     def test_tensors_of_every_type_go_between_stages(self):
@@ -1929,15 +1929,15 @@ class Pipelines(TestCase):
     def test_wrong_arguments_are_refused(self):
         self.all_equal(run(2, refused_arguments), True)
 
-    def test_callbacks_without_torch(self):
+    def test_runner_calls_callbacks_with_numpy_arrays(self):
         self.all_equal(run(3, callbacks), True)
 
-    def test_stages_are_sharded_and_wrapped(self):
+    def test_stages_may_be_sharded_by_fsdp2_or_wrapped_in_ddp(self):
         if TORCH < (2, 8):
             self.skipTest("FSDP2 of this torch has no divide factor")
         self.all_equal(run(4, sharded_stages, limit_s=90), True)
 
-    def test_others_end_when_a_rank_is_killed_and_go_on_without_it(self):
+    def test_killed_rank_ends_the_step_and_the_others_continue_in_a_new_group(self):
         for dies_last in (False, True):
             with self.subTest(dies_last=dies_last):
                 results = run(3, lost, dies_last, may_die=True)
@@ -1950,40 +1950,40 @@ class Pipelines(TestCase):
                     self.assertIn(f"rank {died[0]}", text)
                     self.assertLess(seconds, 20)
 
-    def test_converted_parameters_are_not_kept(self):
+    def test_autocast_leaves_no_converted_parameters_for_later_steps(self):
         self.all_equal(run(2, converted), True)
 
     def test_state_has_all_stages_and_shared_items(self):
         self.all_equal(run(2, state_of_stages), True)
 
-    def test_calls_that_do_not_fit_hang_nobody(self):
+    def test_mismatched_calls_and_interrupts_hang_no_rank(self):
         self.all_equal(run(2, misused), True)
 
-    def test_pipelines_without_backward_steps_add_nothing(self):
+    def test_pipelines_without_backward_steps_add_nothing_to_gradients(self):
         self.all_equal(run(4, one_trains), True)
 
     def test_many_tokens_do_not_overflow_short_formats(self):
         self.all_equal(run(2, many_tokens), True)
 
     @unittest.skipIf(TORCH < (2, 8), "set_gradient_divide_factor")
-    def test_micro_batches_without_tokens_in_sharded_stages(self):
+    def test_micro_batches_without_tokens_count_nothing_in_sharded_stages(self):
         self.all_equal(run(3, sharded_tokens, limit_s=90), True)
 
     @unittest.skipIf(TORCH < (2, 8), "set_gradient_divide_factor")
-    def test_schedules_say_when_sharded_stages_are_gathered(self):
+    def test_sharded_stages_are_gathered_when_the_schedule_says(self):
         self.all_equal(run(3, gathered, limit_s=90), True)
 
-    def test_several_tensors_go_between_stages_and_past_one(self):
+    def test_several_tensors_cross_boundaries_and_may_skip_a_stage(self):
         self.all_equal(run(3, skipped_stages), True)
 
     @unittest.skipIf(TORCH < (2, 13), "its schedules with transfers")
-    def test_schedules_of_torch_run_here(self):
+    def test_trainer_runs_schedules_made_by_torch(self):
         self.all_equal(run(2, torchs_schedules), True)
 
-    def test_trainer_performs_pairs(self):
+    def test_pair_function_must_perform_both_steps_once(self):
         self.all_equal(run(2, pairs), True)
 
-    def test_outputs_are_freed_when_they_have_left(self):
+    def test_outputs_are_freed_once_sent(self):
         self.all_equal(run(2, freed_outputs), True)
 
     def test_schedule_runs_in_torchs_own_runtime(self):
@@ -2024,7 +2024,7 @@ class Splitting(unittest.TestCase):
             if known is not None:
                 self.assertTrue(torch.allclose(each.grad, known, atol=1e-12), each.shape)
 
-    def test_both_passes_give_the_gradients_of_one(self):
+    def test_split_backward_gives_the_gradients_of_one_backward_step(self):
         torch.manual_seed(0)
         block, other = Block().double(), Block().double()
         x = torch.randn(4, WIDTH, dtype=torch.float64)
@@ -2038,7 +2038,7 @@ class Splitting(unittest.TestCase):
         self.compare(lambda a: [a * 2], [x], [])
         self.compare(lambda a: [a], [x], [])
 
-    def test_one_parameter_on_and_beside_the_way(self):
+    def test_parameter_used_on_and_off_the_path_from_the_input_gets_its_whole_gradient(self):
         torch.manual_seed(1)
         weight = nn.Parameter(torch.randn(WIDTH, WIDTH, dtype=torch.float64))
         bias = nn.Parameter(torch.randn(WIDTH, dtype=torch.float64))
@@ -2050,7 +2050,7 @@ class Splitting(unittest.TestCase):
 
         self.compare(uses, [x], [weight, bias])
 
-    def test_functions_of_users_and_random_graphs(self):
+    def test_split_matches_one_backward_step_for_user_functions_and_random_graphs(self):
         class Cube(torch.autograd.Function):
             @staticmethod
             def forward(context, x, w):

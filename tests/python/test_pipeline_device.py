@@ -385,7 +385,7 @@ def refusals(rank, size, folder):
 
 
 class OnDevice(TestCase):
-    def test_kinds_of_schedules_work_in_a_late_stream(self):
+    def test_schedules_give_the_right_gradients_if_the_stream_is_late(self):
         names = ["1f1b", "zb-v"] + (["dualpipe-v", "four-phase"] if "HETCOMM_TEST_LONG" in os.environ else [])
         self.all_equal(run(2, on_device, names, 2, ()), True)
 
@@ -400,23 +400,23 @@ class OnDevice(TestCase):
         self.all_equal(run(2, ended_early), True)
 
     @unittest.skipIf("streams" in WITHOUT, "the back-end has one stream")
-    def test_steps_follow_the_stream_of_their_caller_and_are_followed_by_it(self):
+    def test_step_follows_the_callers_stream_and_later_work_follows_the_step(self):
         self.all_equal(run(2, other_streams), True)
 
     def test_late_gradients_are_added_up(self):
         self.all_equal(run(3, late_sums), True)
 
     @unittest.skipIf("streams" in WITHOUT or "events" in WITHOUT, "memory is used again when its stream is done")
-    def test_gradients_and_outputs_outlast_their_reader(self):
+    def test_gradients_and_outputs_live_until_the_caller_has_read_them(self):
         self.all_equal(run(2, lent_memory), True)
 
-    def test_stages_without_parameters_work_where_the_rank_says(self):
+    def test_stages_without_parameters_work_on_the_device_that_is_given(self):
         self.all_equal(run(3, without_parameters), True)
 
     def test_pipeline_that_is_dropped_waits_for_its_work(self):
         self.all_equal(run(2, left_open), True)
 
-    def test_another_device_than_that_of_the_modules_is_refused(self):
+    def test_plan_with_another_device_than_the_modules_is_refused(self):
         self.all_equal(run(2, refusals), True)
 
 

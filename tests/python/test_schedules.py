@@ -103,7 +103,7 @@ def live_by_torch(rows, rank, micro_batches):
 
 
 class Orders(unittest.TestCase):
-    def test_live_activations_are_those_that_torch_counts(self):
+    def test_peaks_of_live_activations_match_torch(self):
         more = {"h-1f1b": ("--forward", "10ms", "--boundary", "0=1ms+25ms"), "eager-1f1b": (), "zb-h1": (), "zb-h2": ()}
         for name, (ranks, micro_batches) in itertools.product([*SCHEDULES, *more], ((2, 4), (4, 16))):
             chunks = SCHEDULES.get(name, (1,))[0]
@@ -117,7 +117,7 @@ class Orders(unittest.TestCase):
                 if hasattr(torch_schedules, "analyze_pipeline_activation_liveness"):
                     self.assertEqual(told["peaks"], [live_by_torch(rows, rank, micro_batches) for rank in range(ranks)])
 
-    def test_orders_are_those_of_torch(self):
+    def test_schedule_orders_match_torch(self):
         compared = refused = 0
         for name, all_chunks in SCHEDULES.items():
             grid = itertools.product((1, 2, 3, 4, 8), all_chunks, (1, 2, 4, 6, 8, 16, 17))
@@ -133,7 +133,7 @@ class Orders(unittest.TestCase):
         self.assertGreater(compared, 250)
         self.assertGreater(refused, 10)
 
-    def test_torch_reads_what_is_written(self):
+    def test_torch_parses_written_schedules(self):
         for name, level in itertools.product(SCHEDULES, ("compute", "transfers")):
             with self.subTest(name, level=level):
                 rows = written(name, 2, SCHEDULES[name][0], 8, "--level", level)

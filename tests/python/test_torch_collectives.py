@@ -720,18 +720,18 @@ class Collectives(ranks.TestCase):
             ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
             self.assertIn("hetcomm", ended.stdout, ended.stderr)
 
-    def test_reductions_match_gloo(self):
+    def test_reductions_give_the_exact_result(self):
         for size in (1, 2, 3, 4):
             self.all_equal(ranks.run(size, reductions), True)
 
-    def test_every_operator_matches_gloo(self):
+    def test_every_operator_gives_the_right_result(self):
         self.all_equal(ranks.run(3, operators), True)
 
-    def test_data_movements_match_gloo(self):
+    def test_data_movements_give_every_rank_its_values(self):
         for size in (2, 3, 4):
             self.all_equal(ranks.run(size, movements), True)
 
-    def test_uneven_splits_match_gloo(self):
+    def test_uneven_splits_arrive_intact(self):
         self.all_equal(ranks.run(3, uneven), True)
 
     def test_views_give_the_results_of_packed_tensors(self):
@@ -746,11 +746,11 @@ class Collectives(ranks.TestCase):
     def test_tensor_expanded_on_one_rank_is_accepted(self):
         self.all_equal(ranks.run(3, expanded_on_one_rank), True)
 
-    def test_coalesced_operations_match_gloo(self):
+    def test_coalesced_operations_give_the_right_results(self):
         self.all_equal(ranks.run(3, coalesced), True)
 
     @unittest.skipIf(ranks.DEVICE != "cpu", "sparse tensors are in host memory")
-    def test_sparse_tensors_match_gloo(self):
+    def test_sparse_tensors_are_summed(self):
         self.all_equal(ranks.run(3, sparse), True)
 
     def test_result_does_not_overwrite_the_tensor_it_was_cloned_from(self):
@@ -763,7 +763,7 @@ class Collectives(ranks.TestCase):
         for transports in ("", "tcp"):
             self.all_equal(ranks.run(4, in_place, transports), True)
 
-    def test_lists_of_uneven_tensors_match_gloo(self):
+    def test_lists_of_uneven_tensors_arrive_and_mismatches_raise(self):
         self.all_equal(ranks.run(3, uneven_lists), True)
 
     @unittest.skipUnless(hasattr(dist.ProcessGroup, "_enable_collectives_timing"),
@@ -783,7 +783,7 @@ class Collectives(ranks.TestCase):
     def test_rank_outside_a_group_is_not_affected(self):
         self.all_equal(ranks.run(2, left_out), True)
 
-    def test_operations_in_subgroups_match_gloo(self):
+    def test_operations_in_subgroups_give_the_right_results(self):
         self.all_equal(ranks.run(4, groups), True)
 
     def test_operations_are_numbered_and_the_timeout_can_be_changed(self):

@@ -429,7 +429,7 @@ class Messages(ranks.TestCase):
     def test_work_reports_its_source_and_ends_once(self):
         self.all_equal(ranks.run(2, work_object), True)
 
-    def test_futures_complete_in_the_order_of_their_operations(self):
+    def test_future_completes_before_that_of_an_earlier_operation(self):
         self.all_equal(ranks.run(2, futures_in_any_order), True)
 
     def test_messages_of_dropped_works_arrive(self):
@@ -470,7 +470,7 @@ class Failures(ranks.TestCase):
     def test_groups_are_made_repeatedly_over_one_store(self):
         self.all_equal(ranks.run(2, made_again), [0.0, 1.0, 2.0])
 
-    def test_groups_that_ranks_leave_at_once_are_made(self):
+    def test_groups_may_be_destroyed_as_soon_as_they_are_made(self):
         self.all_equal(ranks.run(4, short_lived), True)
 
     def test_new_process_replaces_a_killed_rank(self):

@@ -385,13 +385,13 @@ class Pipelines(Runs):
                 self.assertGreater(row["latency_us"], 0)
                 self.assertGreaterEqual(row["in_flight"], 1)
 
-    def test_without_computation_an_action_is_measured(self):
+    def test_pipeline_without_computation_has_a_forecast_of_zero(self):
         rows = self.run_pipeline("--schedules", "1f1b", "--compute", "none", "--ranks", "3")
         self.assertEqual(rows["1f1b"]["ranks"], 3)
         self.assertEqual(rows["1f1b"]["forecast_us"], 0)
         self.assertEqual((rows["1f1b"]["replayed_us"], rows["1f1b"]["replayed_runs_us"]), (0, []))
 
-    def test_items_in_flight_are_as_asked(self):
+    def test_items_in_flight_and_item_size_are_the_requested_ones(self):
         rows = self.run_pipeline("--schedules", "1f1b", "--stage-ms", "0.5", "--window", "5", "-b", "64K")
         self.assertEqual((rows["1f1b"]["in_flight"], rows["1f1b"]["item_bytes"]), (5, 65536))
         self.assertIn("forecast", self.run_ok("pipeline", "--micro-batches", "2,4", "--rounds", "1", "--stage-ms",
@@ -516,7 +516,7 @@ class Links(Hosts):
         self.assertEqual([line.split()[:3] for line in lines[-2:]], [["2", "-", "1f1b"], ["2", "-", "gpipe"]])
         self.assertEqual(lines[-3].split()[:3], ["delay", "rate", "schedule"])
 
-    def test_interrupted_run_leaves_nothing(self):
+    def test_interrupted_run_leaves_no_namespace_and_no_process(self):
         for number in (signal.SIGINT, signal.SIGKILL):
             with self.subTest(number):
                 marker = f"HETCOMM_BENCH_TEST_RUN={os.getpid()}-{number}"
@@ -536,7 +536,7 @@ class Links(Hosts):
                     time.sleep(0.1)
                 self.assertEqual((self.left_over(), descendants_named(marker)), ([], []))
 
-    def test_failure_of_a_rank_is_told(self):
+    def test_failure_of_a_rank_is_reported(self):
         done = bench("pipeline", "--delays", "1", "--schedules", "nothing", "--rounds", "1")
         self.assertEqual(done.returncode, 1, done.stdout)
         self.assertIn("nothing", done.stderr)

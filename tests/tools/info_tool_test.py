@@ -387,7 +387,7 @@ class Schedule(unittest.TestCase):
         self.assertEqual(result.stdout, "")
         return result.stderr
 
-    def test_forecast_says_what_the_slow_link_costs(self):
+    def test_forecast_states_the_cost_of_the_slow_link(self):
         hidden = self.answer(*self.WORDS)
         self.assertIn("iteration: 620.000 ms", hidden)
         shown = self.answer("schedule", "1f1b", *self.WORDS[2:])
@@ -396,7 +396,7 @@ class Schedule(unittest.TestCase):
         forecast = json.loads(self.answer(*self.WORDS, "--format", "json"))["forecast"]
         self.assertEqual(forecast["total_ns"], 620_000_000)
 
-    def test_every_format_is_what_it_says(self):
+    def test_schedule_is_written_as_svg_trace_and_csv(self):
         picture = xml.etree.ElementTree.fromstring(self.answer(*self.WORDS, "--format", "svg"))
         titles = [title.text for title in picture.iter("{http://www.w3.org/2000/svg}title")]
         self.assertEqual(sum(" on rank " in title for title in titles), 4 * 32)
@@ -406,7 +406,7 @@ class Schedule(unittest.TestCase):
                                      "--format", "csv"),
                          "0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n")
 
-    def test_files_are_read(self):
+    def test_schedules_and_questions_are_read_from_files(self):
         with tempfile.TemporaryDirectory() as folder:
             csv = pathlib.Path(folder, "schedule.csv")
             csv.write_text("0F0,0B0\n1F0,1B0\n")
@@ -420,7 +420,7 @@ class Schedule(unittest.TestCase):
             self.assertIn("schedule is no object", self.refusal("schedule", str(question)))
             self.assertIn("cannot be read", self.refusal("schedule", f"{folder}/none.csv"))
 
-    def test_search_under_a_limit_is_no_slower_than_1f1b(self):
+    def test_arranged_schedule_under_a_memory_limit_is_faster_than_zb_h1(self):
         words = ("--ranks", "4", "--micro-batches", "8", "--forward", "10ms", "--boundary",
                  "1=1ms+30ms", "--memory-limit", "4", "--format", "json")
         known = json.loads(self.answer("schedule", "zb-h1", *words))
@@ -428,7 +428,7 @@ class Schedule(unittest.TestCase):
         self.assertLess(found["forecast"]["total_ns"], known["forecast"]["total_ns"])
         self.assertLessEqual(max(found["peaks"]), 4)
 
-    def test_links_are_shared_and_gradients_reduced_by_the_routes_of_a_file(self):
+    def test_gradient_reductions_follow_the_routes_of_a_file(self):
         words = ("schedule", "1f1b", "--ranks", "2", "--micro-batches", "4", "--forward", "10ms")
         plain = json.loads(self.answer(*words, "--format", "json"))["forecast"]["total_ns"]
         with tempfile.TemporaryDirectory() as folder:
@@ -443,7 +443,7 @@ class Schedule(unittest.TestCase):
             routes.write_text("{}")
             self.assertIn("is no JSON list of routes", self.refusal(*words, "--routes", str(routes)))
 
-    def test_sends_are_waited_for_where_it_is_asked(self):
+    def test_send_waits_are_placed_as_requested(self):
         words = ("schedule", "1f1b", "--ranks", "2", "--micro-batches", "2", "--format", "csv")
         told = self.answer(*words, "--level", "waits", "--send-waits", "at_once")
         self.assertIn("0SEND_F0,0WAIT_SEND_F0", told)
@@ -473,7 +473,7 @@ class Schedule(unittest.TestCase):
             files[-1].write_text(json.dumps(document))
         return ",".join(map(str, files))
 
-    def test_run_is_shown_below_its_forecast(self):
+    def test_traces_of_a_run_are_compared_with_the_forecast(self):
         # Transfers take 5 ms, and the second rank's clock is 7 ms ahead.
         cells = [[("0F0", 0, 10), ("0F1", 10, 20), ("0B0", 50, 70), ("0B1", 80, 100)],
                  [("1F0", 15, 25), ("1B0", 25, 45), ("1F1", 45, 55), ("1B1", 55, 75)]]
@@ -500,7 +500,7 @@ class Schedule(unittest.TestCase):
             self.assertIn("cannot be read", self.refusal(*words[:3], f"{folder}/none.json"))
             self.assertIn("--may-split needs --traces", self.refusal(*words[:2], "--may-split"))
 
-    def test_run_of_a_plan_is_that_of_its_pipeline(self):
+    def test_traces_of_a_plan_are_matched_to_its_pipeline(self):
         plans = pathlib.Path(__file__).parent.parent / "unit" / "pipeline" / "plans" / "good"
         plan = json.loads((plans / "two_stages.json").read_text())
         outline = json.loads(self.answer("schedule", str(plans / "two_stages.json"), "--format", "json"))
@@ -620,7 +620,7 @@ class Schedule(unittest.TestCase):
             csv.write_text("0F0,0B0\n1B0,1F0\n")
             self.assertIn("rank 0 waits at 0B0 for 1B0 of rank 1", self.refusal("schedule", str(csv)))
 
-    def test_wrong_words_are_named(self):
+    def test_wrong_arguments_are_named(self):
         for words, told in (
             (("1f1c", "--ranks", "2", "--micro-batches", "2"), "did you mean '1f1b'?"),
             (("1f1b", "--ranks", "2"), "needs --ranks and --micro-batches"),

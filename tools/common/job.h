@@ -11,7 +11,7 @@
 
 namespace tools {
 
-// The program that started this process as one rank of several.
+// A Launcher is the program that started this process as one rank of several.
 enum class Launcher { kNone, kEnvironment, kMpi, kTwoHosts };
 // Returns the launcher that the environment shows. It is never kTwoHosts, which only the command
 // line of hetcomm_bench sets.

@@ -30,7 +30,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// Large enough for most answers, so that nothing is searched for twice.
+// Size of the first buffer for an answer. Most answers fit, so no search runs twice.
 constexpr size_t kFirstSize = size_t{8} << 20;
 
 // Returns the nanoseconds of a time such as "12.5ms".
@@ -108,7 +108,7 @@ std::string lower(std::string name) {
   return name;
 }
 
-// Refuses options that a file has in its place.
+// Refuses options that the file of |order| replaces.
 void refuse_options(const ScheduleOrder& order, bool is_question) {
   const bool is_named = order.ranks != 0 || order.micro_batches != 0 || order.chunks != 0 ||
                         !order.warmups.empty() || order.epsilon_percent > 0 ||
@@ -161,12 +161,12 @@ Json named_question(const ScheduleOrder& order) {
   return question_about(std::move(schedule));
 }
 
-// Returns whether |order| names a file, and no schedule.
+// Returns whether |order| names a file instead of a schedule.
 bool names_file(const ScheduleOrder& order) {
   return order.what.find_first_of("./") != std::string::npos;
 }
 
-// Returns whether |text| is a document of |format|. One with faults is, too, if it says so.
+// Returns whether |text| is a JSON object that names |format|. Its other members may be wrong.
 bool has_format(const std::string& text, std::string_view format) {
   const Json json = Json::parse(text, nullptr, false);
   return json.is_object() && json.value("format", Json()) == format;
@@ -179,7 +179,8 @@ Json parse_file(const std::string& path) {
   return json;
 }
 
-// Returns the number of the pipeline that is asked about: the one of |traces|, else the option's.
+// Returns the number of the pipeline in question: that of |traces| if there are traces, otherwise
+// that of the option, which is 0 by default.
 size_t pipeline_number(const ScheduleOrder& order, const Json& traces, size_t count) {
   if (traces.empty()) {
     const size_t number = order.pipeline.value_or(0);
@@ -364,7 +365,7 @@ Json question_of(const ScheduleOrder& order) {
   return with_traces(std::move(question), std::move(traces), order.may_split);
 }
 
-// Says on a terminal how long a search has lasted, once it lasts.
+// SearchClock shows on a terminal how long a search has lasted, from two seconds on.
 class SearchClock {
  public:
   SearchClock() {
@@ -418,7 +419,7 @@ int print_schedule(const ScheduleOrder& order, const std::string& format) {
       std::fputs(proposed_plan(order, question).c_str(), stdout);
       return kSuccess;
     }
-    // A file with a question is passed on as it is, so that faults are told by its own lines.
+    // Passes a question from a file on unchanged, so that errors refer to the lines of the file.
     const std::string text = question.is_string() ? question.get<std::string>() : question.dump();
     auto* const draft = draft_of(text);
     if (draft == hetcomm_draft_pipeline && (format == "csv" || format == "trace")) {

@@ -47,7 +47,7 @@ int32_t device_of(hetcomm_context_t* context, size_t local, std::string* address
   return device;
 }
 
-// The role of a rank, as rank 0 assigns it: its number on its host, and which ranks send to which.
+// Rank 0 assigns each rank a Role: the rank's number on its host, and which ranks send to which.
 struct Role {
   size_t local = 0;
   std::vector<RankPair> pairs;
@@ -129,8 +129,8 @@ class Ways {
     }
   }
 
-  // Returns a list for each configuration, of the rates at which this rank has received, one for
-  // each round.
+  // Returns, for each configuration, the list of rates at which this rank has received, one rate
+  // for each round.
   Json measure(const std::vector<RankPair>& pairs, const AffinityOptions& options,
                const std::function<void(const std::string&)>& progress) {
     const int own = sessions_[0]->rank();

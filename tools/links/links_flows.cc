@@ -49,7 +49,7 @@ class MessageSize {
   const uint64_t most_;
   uint64_t bytes_ = kFirstBytes;
   bool grows_ = true;
-  double rate_ = 0;  // of the previous window
+  double rate_ = 0;  // rate of the previous window
   int64_t window_began_;
   uint64_t window_bytes_ = 0;
   int window_messages_ = 0;
@@ -81,7 +81,7 @@ class Arrivals {
   double bytes_ = 0;
 };
 
-// A buffer in memory of a rank's device or of the host.
+// A FlowBuffer is a buffer in memory of a rank's device or of the host.
 class FlowBuffer {
  public:
   FlowBuffer() = default;
@@ -112,8 +112,8 @@ class FlowBuffer {
   uint64_t size_ = 0;
 };
 
-// The slot of one message in flight. A sender's slot sends data. Its last message has one byte and
-// tells a slot of the receiver that the transfer has ended.
+// A Slot is for one message in flight. A sender's slot sends data. The slot's last message has one
+// byte, and tells a slot of the receiver that the transfer has ended.
 struct Slot {
   hetcomm_request_t* request = nullptr;
   size_t sender = SIZE_MAX;    // index of the sender; SIZE_MAX: the slot receives
@@ -206,8 +206,8 @@ class FlowRunner {
             "sending");
   }
 
-  // Waits until the request of a slot completes. Each call checks the slots from another one on, so
-  // that none is always served first.
+  // Waits until the request of a slot completes. Each call begins at another slot, so that no slot
+  // is always served first.
   Slot& wait() {
     const size_t count = slots_.size();
     first_ = (first_ + 1) % count;

@@ -20,7 +20,7 @@ constexpr double kNever = std::numeric_limits<double>::infinity();
 constexpr double kMessageUs = 5;  // processor time of the sender for one message
 constexpr double kNearlyNothing = 1e-6;
 
-// The placement of ranks, and the resources that bytes cross between them.
+// Network knows the placement of ranks, and the resources that bytes cross between them.
 class Network {
  public:
   explicit Network(const Scenario& scenario)
@@ -62,7 +62,7 @@ class Network {
   const int hosts_;
 };
 
-// The messages between two ranks in one stage, which are sent one after the other.
+// A Track has the messages between two ranks in one stage. They are sent one after the other.
 struct Track {
   int stage;
   int from;

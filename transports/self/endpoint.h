@@ -1,4 +1,4 @@
-// A rank's connection to itself: both ends in one object.
+// SelfEndpoint is a rank's connection to itself. One object serves as both ends.
 //
 // Messages wait in a bounded queue of fixed slots. Puts and gets are copies between two extent
 // lists. progress() delivers messages and copies bulk data in bounded steps, so send(), put() and

@@ -1,4 +1,4 @@
-// The transport that connects a rank to itself.
+// SelfTransport connects a rank to itself.
 #pragma once
 
 #include <vector>
@@ -18,7 +18,8 @@ class SelfTransport final : public Transport {
   std::vector<std::byte> contact() const override { return {}; }
   Status start() override { return {}; }
   Status reach(ConstByteSpan) const override { return {}; }
-  // |destination| is this rank. The endpoint serves as both ends, so on_accepted is not called.
+  // Connects to this rank. For any other |destination|, on_connected reports kNotFound. The
+  // endpoint serves as both ends, so on_accepted is not called.
   void connect(const Destination& destination, ConstByteSpan contact) override;
   void cancel_connect(const Destination& destination) override;
   int progress() override;

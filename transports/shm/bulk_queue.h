@@ -1,4 +1,5 @@
-// Accepted bulk operations of one kind, in processing order: high priority first, then by arrival.
+// BulkQueue holds accepted bulk operations of one kind in processing order: high priority first,
+// then by arrival.
 //
 // The list is linked through Bulk::next and each bulk's progress is stored in Bulk::scratch, so
 // accepting a bulk allocates nothing.

@@ -15,8 +15,8 @@ namespace {
 // Pieces per system call, on each side.
 constexpr size_t kWindow = 64;
 
-// Converts an address in the peer to the form that the kernel expects. It is never dereferenced
-// here.
+// Converts an address in the peer to the form that the kernel expects. The result is never
+// dereferenced here.
 void* remote_pointer(uint64_t address) {
   return reinterpret_cast<void*>(
       static_cast<uintptr_t>(address));  // NOLINT(performance-no-int-to-ptr)
@@ -34,9 +34,9 @@ void store_position(Bulk& bulk, const RemotePosition& position) {
   bulk.scratch[3] = position.index << 48 | position.skip;
 }
 
-// Fetches a window of the peer's list into |pieces|, and moves |position| past the pieces that lie
-// entirely before it. Returns the number of pieces, cut so that they begin at |position|; 0 at the
-// end of the list; or a negative errno.
+// Fetches the pieces of the peer's list from |position| on into |pieces|, at most a window of them.
+// Moves |position.index| to the piece that contains the position, and cuts this first piece so that
+// it begins there. Returns the number of pieces; 0 at the end of the list; or a negative errno.
 int64_t fetch_pieces(pid_t pid, const SourceKey& source, RemotePosition& position,
                      std::array<iovec, kWindow>& pieces) {
   while (position.index < source.extents) {

@@ -1,5 +1,5 @@
-// The memory that two processes share: an anonymous sealed file. It has no name that could be left
-// behind or guessed.
+// ConnectionMemory is the memory that the two processes of a connection share: an anonymous sealed
+// file. The file has no name that could be left behind or guessed.
 //
 // Each ring is placed near its reader. A writer's stores wait in its processor's store buffer, but
 // a load stalls the reader until the bytes arrive. The reader requests its node during connection
@@ -17,8 +17,8 @@
 
 namespace hetcomm::shm {
 
-// Returns the size of a peer's |file| after checking that access up to that size cannot fault: the
-// file is plain memory, which the peer has sealed with |seals| and so cannot shrink.
+// Returns the size of a peer's |file|. Fails unless the file is plain memory and is sealed with
+// |seals|. With F_SEAL_SHRINK among them, the peer cannot shrink the file.
 Result<uint64_t> sealed_size(const UniqueFd& file, int seals);
 
 class ConnectionMemory {
@@ -36,7 +36,7 @@ class ConnectionMemory {
   ~ConnectionMemory();
 
   const Geometry& geometry() const { return geometry_; }
-  // Returns the memory's file descriptor; -1 after let_go_of_file().
+  // Returns the memory's file descriptor; -1 once this side has closed it.
   int file() const { return file_.get(); }
   uint64_t size_bytes() const { return geometry_.file_bytes(); }
   // Returns the memory that side |side| (0 or 1) writes. ring(|side|) is the ring that it fills.
@@ -54,7 +54,7 @@ class ConnectionMemory {
   // mapping (Linux 5.14). The peer already has the file.
   void let_go_of_file();
   // Allocates memory for bytes |from| to |to| of ring |side|, so that the first access causes no
-  // SIGBUS. Returns kOutOfMemory if there is none.
+  // SIGBUS. Returns kOutOfMemory if there is none. Closes the file once the ring is complete.
   Code allocate_ring(int side, uint64_t from, uint64_t to);
 
  private:

@@ -1,5 +1,5 @@
-// The contact that a process sends to its peers: the name of its local socket, the largest ring
-// size that it accepts, and hints that explain why it cannot be reached.
+// A Contact tells peers the name of a process's local socket, and the largest ring size that the
+// process accepts. It also has hints that explain why the process cannot be reached.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@
 namespace hetcomm::shm {
 
 struct Contact {
-  std::string socket;       // abstract name of its local socket
-  uint64_t ring_bytes = 0;  // the largest ring that it accepts
+  std::string socket;       // abstract name of the process's local socket
+  uint64_t ring_bytes = 0;  // the largest ring that the process accepts
   HostId host{};
   uint64_t network_namespace = 0;  // inode; 0 if unknown
 
@@ -23,8 +23,8 @@ struct Contact {
   static Result<Contact> decode(ConstByteSpan bytes);
 };
 
-// Returns kOk if the process with contact |own| can reach |peer|'s socket. Assumes that it can if
-// the hints match. Otherwise tries to connect, and the hints explain a failure.
+// Returns kOk if the process with contact |own| can reach |peer|'s socket. If the hints match,
+// assumes so without trying. Otherwise tries to connect, and the hints explain a failure.
 Status try_reach(const Contact& own, const Contact& peer);
 
 }  // namespace hetcomm::shm

@@ -95,7 +95,7 @@ std::string ShmEndpoint::describe() const {
 
 // --- sending ---------------------------------------------------------------------------------
 
-// Grows the ring to at least |bytes|.
+// Grows the part of the ring in use to at least |bytes|, which fit in the ring.
 Code ShmEndpoint::grow_ring(uint64_t bytes) {
   const uint64_t used = producer_.used_ring_bytes();
   const uint64_t wanted = std::min(std::max(std::bit_ceil(bytes), kFirstRingBytes),
@@ -299,7 +299,8 @@ void ShmEndpoint::hang_up() {
   stop_watching();
   bell_.mute();
   if (connection_.socket.valid() && regions_.shares_any()) {
-    // The peer still maps memory of this side. Its end of the socket closes when it no longer does.
+    // The peer still maps memory of this side, and closes its end of the socket once it has
+    // unmapped everything.
     shutdown(connection_.socket.get(), SHUT_WR);
     transport_.add_orphans(std::move(connection_.socket), regions_.take_shared());
   }

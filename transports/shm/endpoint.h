@@ -1,13 +1,14 @@
-// One connection through shared memory.
+// ShmEndpoint is one connection through shared memory.
 //
 // Messages and pieces of puts share one FIFO per direction. Gets read the peer's memory. All
 // time-consuming work happens in progress(), in bounded steps.
 //
-//   open --(peer gone: its socket ended)--> draining --(ring empty)--> failed
-//     \---------------(a value from the peer that cannot be)------------------>/
+//   open --(the socket ended or failed)--> draining --(FIFO empty)--> failed
+//     \---------------(the peer violated the protocol)------------------>/
 //
-// A draining endpoint still delivers entries that the peer has published. When it fails, it
-// withdraws sources, forgets targets and bulks, and then calls on_failed.
+// A draining endpoint still delivers entries that the peer has published. An endpoint that fails
+// withdraws its sources, forgets its targets and bulks, unmaps the peer's regions, and then calls
+// on_failed.
 #pragma once
 
 #include <string>
@@ -51,7 +52,7 @@ class ShmEndpoint final : public Endpoint, private Watcher {
   bool idle() const { return !busy_ && !consumer_.ready(); }
   int progress();
   // Asks the peer to ring the bell when it publishes entries, or frees room that this side waits
-  // for. After the transport's fence, has_work() tells whether that happened before.
+  // for. After the transport's fence, has_work() says whether the peer had already done so.
   void announce_sleep();
   bool has_work();
   bool may_sleep_on();
@@ -66,12 +67,14 @@ class ShmEndpoint final : public Endpoint, private Watcher {
   // their turn. A message or piece counts as kEntryCost additional bytes.
   static constexpr int64_t kCopyBudget = 256 << 10;
   static constexpr int64_t kEntryCost = 4 << 10;
-  // A message of at least this size is the last that one progress() delivers. The receiver can then
-  // post its next receive before later data is delivered, which avoids a copy.
+  // A message of at least this size, or one for which get_now() read as much, is the last that one
+  // progress() delivers. The receiver can then post its next receive before later data is
+  // delivered, which avoids a copy.
   static constexpr uint32_t kLongMessage = 16 << 10;
   // A side initially uses only kFirstRingBytes of its ring, or as much as its first message needs.
   // It uses the whole ring from its first put on, once a message does not fit, or once kFewMessages
-  // messages have gone through the ring. A fast sequence of messages is slower in a part of it.
+  // messages have gone through the ring. A fast sequence of messages is slower in a part of the
+  // ring.
   static constexpr uint32_t kFewMessages = 32;
   static constexpr uint64_t kFirstRingBytes = 16 << 10;
 

@@ -1,4 +1,4 @@
-// The bulk half of ShmEndpoint: puts, gets, and the memory that they access.
+// Implements the bulk half of ShmEndpoint: puts, gets, and the memory that they access.
 #include <algorithm>
 #include <cstring>
 

@@ -1,9 +1,10 @@
-// Memory that this side has exposed on one connection, and the keys that name it.
+// TargetTable and SourceTable record the memory that this side has exposed on one connection. A
+// RemoteKey names each entry.
 //
-// Only this process writes to targets, from the peer's bytes in the ring, and never after remove().
-// The peer may read sources at any time. remove() invalidates the source's word in shared memory
-// before it returns. A reader that finds the word changed after reading its last byte discards the
-// bytes.
+// Only this process writes to targets. It copies the peer's bytes from the ring, and never after
+// remove(). The peer may read sources at any time. remove() invalidates the source's word in shared
+// memory before it returns. A reader that finds the word changed after reading its last byte
+// discards the bytes.
 #pragma once
 
 #include <cstdint>

@@ -9,8 +9,9 @@
 
 namespace hetcomm::shm {
 
-// Sends |bytes| completely or not at all, with |descriptor| unless it is negative. kWouldBlock: no
-// room.
+// Sends |bytes|, with |descriptor| unless it is negative. kWouldBlock: there is no room, and
+// nothing was sent. If only a part was sent, returns an error, and the socket must not be used
+// again.
 Status send_with(int socket, ConstByteSpan bytes, int descriptor = -1);
 
 // A partly received message. A complete message has |wanted| bytes and at most one descriptor.
@@ -20,8 +21,8 @@ struct Incoming {
 };
 
 // Appends to |incoming| until it has |wanted| bytes. kPending: more bytes are still to arrive.
-// Returns kInvalidArgument at once for a descriptor that is not |expected| or for a second
-// descriptor, and closes that descriptor.
+// kInvalidArgument: a descriptor arrived that is not |expected|, or a second one. The kernel
+// discards that descriptor. kOutOfResources: this process may open no further files.
 Status receive_with(int socket, size_t wanted, bool expected, Incoming& incoming);
 
 }  // namespace hetcomm::shm

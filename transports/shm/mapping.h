@@ -1,11 +1,11 @@
-// Regions of one side that the other side maps.
+// Lets each side of a connection map regions of the other side.
 //
 //   mapper                              owner
 //     kWant (region)              -->     is there such a region, and is the mapper a member?
 //                                 <--     kHere (length, the file) or kNone
 //     ... loads and stores ...
 //                                 <--     kLetGo (region)
-//     kGone (region)              -->     no peer can reach it any longer
+//     kGone (region)              -->     the mapper can no longer reach it
 //
 // Parcels have a fixed size and are sent over the connection's local socket. A process that has the
 // file can read and write all of it for as long as it keeps the file, since a read-only descriptor
@@ -28,11 +28,11 @@ namespace hetcomm::shm {
 // The reason why a peer does not receive a region. kWithdrawn is not the peer's fault.
 enum class Refusal : uint8_t { kWithdrawn, kUnknown, kForeign };
 
-// Regions that this process has published on one transport.
+// PublishedRegions records the regions that this process has published on one transport.
 class PublishedRegions {
  public:
-  // Adds |region|. kUnsupported: it does not grant every access, and a mapping cannot restrict
-  // access.
+  // Adds |region|. kUnsupported: the region has no file, or it does not grant every access, which a
+  // mapping cannot restrict.
   Result<RemoteKey> add(const Region& region);
   // Returns the region if |peer| may have it. Otherwise returns null and sets |*refusal|.
   const Region* find(uint64_t id, int peer, Refusal* refusal) const;
@@ -55,7 +55,8 @@ class PublishedRegions {
 // A mapping of a peer's region.
 class Mapping {
  public:
-  // Maps |file|. |length| is the length that was asked for.
+  // Maps the part of |file| that |here| describes. Fails unless this part has the requested
+  // |length|.
   static Result<Mapping> create(const UniqueFd& file, const Parcel& here, uint64_t length);
   Mapping() = default;
   Mapping(Mapping&& other) noexcept;

@@ -1,7 +1,9 @@
-// The gets of one connection, which read the peer's memory (cma.h) in the order of BulkQueue.
+// PeerReader performs the gets of one connection in the order of BulkQueue. It reads the peer's
+// memory (cma.h).
 //
 // A source may be withdrawn during a get, which then ends with kCancelled. After a get, the reader
-// verifies that the process is still the peer: its id may have been reused by another process.
+// checks that the peer's end of the socket is still open. Otherwise the peer may have ended, and
+// another process may have its process id.
 #pragma once
 
 #include <cstdint>

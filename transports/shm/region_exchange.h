@@ -1,7 +1,7 @@
 // Exchanges regions on one connection: requests, maps and unmaps the peer's regions, and hands over
 // this side's regions. mapping.h describes the protocol.
 //
-// A socket failure ends the exchange. The endpoint learns the cause when the peer's end closes.
+// A socket failure ends the exchange. socket_failed() then returns true.
 #pragma once
 
 #include <array>
@@ -36,8 +36,9 @@ class RegionExchange {
 
   // Requests a region of the peer. receive() later calls EndpointHandler::on_mapped.
   void map(const RemoteKey& key, uint64_t length);
-  // Receives a bounded number of parcels. kPeerLost: the peer has closed the socket. Other
-  // failures: the peer has violated the protocol.
+  // Receives a bounded number of parcels. kPeerLost: the peer has closed the socket.
+  // kOutOfResources: this process may open no further files. Other failures: the peer has violated
+  // the protocol.
   Status receive(EndpointHandler& handler);
   // Sends parcels that were queued because the socket was full.
   void flush();

@@ -1,17 +1,17 @@
-// One direction of a connection: a FIFO of slots, and a ring of bytes for payloads that do not fit
-// in a slot.
+// Producer and Consumer are the two ends of one direction of a connection. A direction consists of
+// a FIFO of slots, and a ring of bytes for payloads that do not fit in a slot.
 //
-// Producer and Consumer are the two ends. Each is in its own process and is used by one thread. A
-// slot is handed over by its sequence word (release, acquire), so that a short message moves one
-// cache line. The consumer reports its consumption after every quarter. The producer checks the
-// report only when it seems to be out of room. Three amounts fit into the ring together: bytes
+// Each end is in its own process and is used by one thread. A slot is handed over by its sequence
+// word (release, acquire), so that a short message moves one cache line. The consumer reports its
+// consumption after every quarter. The producer reads the report only when the last report that it
+// read leaves no room. Three amounts fit into the ring together: bytes
 // consumed but not yet reported (less than a quarter), bytes skipped at the ring's end, and bytes
 // requested (one chunk each, at most a quarter). So neither end starves. Neither end trusts the
 // other.
 //
-// A ring has the agreed size, but the producer may use only its beginning. It then skips the rest
-// of each lap, as it skips space that is too short for an entry. The producer must not wait for
-// room in this part, since the consumer reports only after a quarter of the whole ring.
+// A ring has the agreed size, but the producer may use only its beginning. The producer then skips
+// the rest of each lap, as it skips space that is too short for an entry. It must not wait until
+// the part in use has room, since the consumer reports only after a quarter of the whole ring.
 #pragma once
 
 #include <cstring>

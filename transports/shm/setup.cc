@@ -13,7 +13,7 @@ constexpr uint32_t kMagic = 0x68637368;
 constexpr size_t kMessageBytes = 256;
 constexpr size_t kMaxText = 180;
 
-// Creates an error for a setup that failed through the peer's fault, as |what| describes.
+// Returns the error of a setup that failed through the peer's fault. |what| describes the fault.
 Status invalid(const char* what) {
   return Status(Code::kInvalidArgument, fmt::format("shm: peer {}", what));
 }

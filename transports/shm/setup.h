@@ -1,8 +1,8 @@
-// The exchange that turns an authenticated local socket into a connection:
+// A Setup turns an authenticated local socket into a connection, by an exchange of two messages:
 //
 //   initiator                                        acceptor
 //     offer (geometry, nonce, memory)            -->   maps the memory, tries to read the nonce
-//                                                <--   answer (nonce), or why not
+//                                                <--   answer (nonce), or reason of a refusal
 //
 // Both messages have a fixed size. The offer carries one descriptor, the answer none. Each side has
 // one Setup per connection. A Setup never blocks. The acceptor's Setup holds only the socket until
@@ -25,11 +25,11 @@ namespace hetcomm::shm {
 // An established connection that has no endpoint yet.
 struct Connection {
   int side = 0;     // index in the mapped memory: 0 initiator, 1 acceptor
-  UniqueFd socket;  // its end shows that the peer has gone, even if forked children live
+  UniqueFd socket;  // it ends when the peer has gone, even if the peer's forked children live
   pid_t pid = 0;    // the peer's process id as this process sees it; 0: not visible
   uid_t user = 0;   // the peer's effective user id
   ConnectionMemory memory;
-  bool fence = false;  // the producer needs a fence of its own (wake.h)
+  bool fence = false;  // this side's producer needs a fence of its own (wake.h)
   Status reading;      // kOk: a test has read the peer's memory
 };
 

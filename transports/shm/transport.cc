@@ -20,7 +20,7 @@
 namespace hetcomm::shm {
 namespace {
 
-// Returns the valid geometry nearest to the configuration.
+// Returns the configured sizes, clamped and rounded to a valid geometry.
 Geometry geometry_from(const Config& config) {
   Geometry geometry;
   const uint64_t ring = config.number(variable::kShmRingBytes);
@@ -42,8 +42,9 @@ Result<std::string> random_socket_name() {
 
 }  // namespace
 
-// A connection being established. The initiator connects, proves its identity (Connector) and sends
-// an offer. The acceptor, whose Acceptor has checked the peer, waits for the offer.
+// Pending is a connection being established. The initiator connects, proves its identity
+// (Connector) and sends an offer. The acceptor's Acceptor checks the peer, and then the acceptor
+// waits for the offer.
 class ShmTransport::Pending final : public ConnectHandler, public SetupHandler {
  public:
   Pending(ShmTransport& transport, const Destination& peer, bool initiator)

@@ -17,7 +17,7 @@ void Bell::ring() {
     sent = send(socket_, &ring, sizeof(ring), MSG_DONTWAIT | MSG_NOSIGNAL);
   } while (sent < 0 && errno == EINTR);
   // A full socket (EAGAIN) wakes the peer in any case, and a peer that is gone need not be woken.
-  // If there is no memory for the parcel, the next store rings.
+  // If there is no memory for the parcel, the word is restored, so that the next store rings.
   if (sent < 0 && (errno == ENOBUFS || errno == ENOMEM)) {
     asleep_.fetch_or(taken, std::memory_order_relaxed);
   }

@@ -1,15 +1,17 @@
-// Wakes a sleeping peer, at no cost if the peer is awake.
+// Wakes a sleeping peer. While the peer is awake, each message costs one load, and a fence if
+// membarrier() is missing.
 //
 // The sleeper sets its asleep word, then checks again for work. The producer publishes, then checks
 // the word. Each must see the other's store, which requires a full fence between store and load on
 // both sides. The producer runs once per message and the sleeper runs rarely, so the sleeper pays
 // for both: membarrier() executes a fence on every processor that runs a registered process. The
-// producer fences itself if the kernel lacks membarrier() for either process (Bell::fences()).
+// producer executes its own fence if the kernel lacks membarrier() for either process
+// (Bell::fences()). For a short sleep (Sleep::kShort) the sleeper omits membarrier().
 //
 // Ringing never blocks, whatever the peer does. A ring is a parcel sent through this side's end of
-// the local socket with MSG_DONTWAIT. It depends on no flag that the peer can change, and writes to
-// none of the peer's descriptors. A peer that does not read its rings finds the socket full and
-// readable, so it does not sleep.
+// the local socket with MSG_DONTWAIT. Ringing depends on no flag that the peer can change, and
+// writes to none of the peer's descriptors. A peer that does not read its rings finds the socket
+// full and readable, so it does not sleep.
 #pragma once
 
 #include <atomic>

@@ -1,5 +1,5 @@
-// The formats that the two processes of a connection share: the layout of the mapped file, and the
-// parcels on the local socket.
+// Defines the formats that the two processes of a connection share: the layout of the mapped file,
+// and the parcels on the local socket.
 //
 //   control    Side of the initiator, Side of the acceptor: allocated at connect
 //   ring 0     bulk bytes from the initiator to the acceptor: allocated at first use
@@ -24,8 +24,8 @@ namespace hetcomm::shm {
 inline constexpr uint16_t kLayoutVersion = 2;
 inline constexpr uint64_t kPageBytes = 4096;
 
-// Two cache lines, so that the adjacent-line prefetcher does not move one side's line to the other
-// side.
+// The alignment of data that the sides write. It is two cache lines, so that the adjacent-line
+// prefetcher does not move one side's line to the other side.
 inline constexpr size_t kLineBytes = 128;
 
 inline constexpr uint64_t kSlotCount = 64;

@@ -1,5 +1,6 @@
-// Private buffers for incomplete frames: partly received, or partly accepted by the kernel.
-// Connections borrow them only while a frame is incomplete, so an idle connection holds none.
+// BufferPool lends private buffers for incomplete frames: frames that were partly received, or that
+// the kernel accepted partly. A connection borrows a buffer only while a frame is incomplete, so an
+// idle connection holds none.
 #pragma once
 
 #include <cstddef>

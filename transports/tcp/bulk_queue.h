@@ -1,11 +1,10 @@
-// The puts of one endpoint: pending puts, the order in which frames are cut from them, and
-// completed puts.
+// BulkQueue holds the puts of one endpoint, pending and completed. It decides the order in which
+// frames are cut from them.
 //
 //   push -> queued -(last frame committed)-> framed -(last frame_sent)-> completed -> pop_completed
 //
 // Lists are linked through Bulk::next and the state is stored in Bulk::scratch, so nothing is
-// allocated. A framed bulk is in no list; the streams that still send its frames hold a pointer to
-// it.
+// allocated. A framed bulk is in no list. The streams that still send its frames point to it.
 #pragma once
 
 #include <cstdint>
@@ -53,9 +52,10 @@ class BulkQueue {
   // Removes and returns a completed bulk; nullptr if there is none.
   Bulk* pop_completed();
 
-  // Forgets |bulk|, whatever its state. The caller handles an unfinished frame.
+  // Forgets |bulk|, whatever its state. The caller also detaches it from the streams
+  // (FrameWriter::detach).
   void remove(Bulk& bulk);
-  // Forgets all bulks that have not completed.
+  // Forgets all queued bulks. The caller makes the streams forget framed bulks.
   void drop_unsent();
 
  private:

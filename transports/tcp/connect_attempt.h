@@ -1,11 +1,11 @@
-// One stream that this side is connecting: the first stream of a new connection, or a further
-// stream of an endpoint.
+// ConnectAttempt connects one stream: the first stream of a new connection, or a further stream of
+// an endpoint.
 //
-// All addresses are tried in rounds, with a short limit each. An address that swallows packets then
-// does not delay the others, and none depends on the kernel's retries, which become ever less
-// frequent. A peer that was reached but has not answered is busy computing: the next round then
-// lasts twice as long, and rounds continue for the bootstrap time. They end with a refusal, or if
-// no peer was reached for the detection time.
+// The attempt tries all addresses in rounds, with a short limit each. An address that swallows
+// packets then does not delay the others, and no address depends on the kernel's retries, which
+// become ever less frequent. A peer whose kernel was reached but which has not answered is busy
+// computing, so the next round lasts twice as long. The rounds end with a connection or a refusal,
+// after the bootstrap time, or if no peer was reached for the detection time.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +32,7 @@ class ConnectAttemptHandler {
 
 class ConnectAttempt final : public ConnectHandler {
  public:
-  // The settings that all attempts of a transport share.
+  // The parts of the transport that an attempt uses. They outlive it.
   struct Context {
     const TransportEnvironment& environment;
     std::shared_ptr<const TlsContext> tls;  // null: off

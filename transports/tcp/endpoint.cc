@@ -11,8 +11,8 @@
 namespace hetcomm::tcp {
 namespace {
 
-// When one of several streams has ended, the endpoint waits this long for data that the peer sent
-// before the end.
+// When one of several streams has ended, the endpoint waits at most this long for data that the
+// peer sent before the end.
 constexpr uint64_t kLingerNs = 1'000'000'000;
 
 using NameOf = int (*)(int, sockaddr*, socklen_t*);
@@ -123,7 +123,8 @@ uint64_t TcpEndpoint::unsent_bytes() const {
   return state_ == State::kOpen ? streams_.unacknowledged_bytes() : 0;
 }
 
-// Puts may still wait for bulk streams that are being opened. No part of them was sent.
+// Puts may still wait for bulk streams that are being opened. They do not count, since no part of
+// them was sent.
 Passage TcpEndpoint::passage() const { return streams_.passage(); }
 
 std::string TcpEndpoint::trouble() const {
@@ -301,7 +302,8 @@ void TcpEndpoint::resolve(const StreamId& which, const PathReceipt& receipt) {
   });
 }
 
-// Receives data that arrived before the path broke, and waits for nothing more.
+// Starts to close the connection. Data that arrived before the path broke is still received, but
+// the endpoint waits for nothing more.
 void TcpEndpoint::path_gone(const TcpStream& stream) {
   break_off(text_or_none([&] {
     return fmt::format("the path is gone: the peer's kernel has answered nothing for {:.1f} s",
@@ -360,7 +362,7 @@ int TcpEndpoint::progress_closing() {
 void TcpEndpoint::fail() {
   state_ = State::kFailed;
   queue_.drop_unsent();
-  // Resets a path that is gone: bytes that it still delivered would be useless.
+  // Resets the sockets if the path is gone, since bytes that still arrived would be useless.
   streams_.for_each([&](TcpStream& stream) { gone_ ? stream.abort() : stream.close(); });
   transport_.cancel_streams(*this);
   report();

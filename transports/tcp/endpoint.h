@@ -1,8 +1,8 @@
-// One connection to one peer: stream 0 for messages, bulk streams for puts.
+// TcpEndpoint is one connection to one peer. Stream 0 carries messages, bulk streams carry puts.
 //
 //   open --(a stream ends or breaks)--> closing --(all streams ended, or kLingerNs)--> failed
 //   open or closing --(protocol error)--> failed
-//   open --(the path is gone, path.h)--> closing --(nothing is left to be taken)--> failed
+//   open --(the path is gone, path.h)--> closing --(no received data is left)--> failed
 //
 // A closing endpoint sends nothing, but receives the data that the peer sent before the stream
 // ended. It then closes every socket, and on_failed is the last upcall. Bulks that have not
@@ -31,7 +31,7 @@ namespace hetcomm::tcp {
 
 class TcpTransport;
 
-// The name of a connection, shared by both sides.
+// Identifies a connection. Both sides use the same |id|.
 struct ConnectionName {
   int peer = 0;
   ConnectionId id{};
@@ -73,15 +73,17 @@ class TcpEndpoint final : public Endpoint,
   const Address& peer_address() const { return peer_address_; }
   ExposureTable& exposures() { return exposures_; }
 
-  // Adds a bulk stream that TcpTransport has connected. stream_unavailable() reports a failure.
+  // Adds a bulk stream that TcpTransport has connected or accepted. If connecting fails,
+  // TcpTransport calls stream_unavailable() instead.
   void attach(size_t index, StreamSocket socket);
   void stream_unavailable(const Status& why);
 
-  // --- for TcpStream; these make no upcalls
+  // --- for TcpStream; activate() and stream_ended() make no upcalls
   void activate();
   // Reports that a stream has ended. |why|: the cause; empty if the peer has closed the stream.
+  // |cut|: the stream ended in the middle of a received frame.
   void stream_ended(std::string_view why, bool cut);
-  // Breaks the connection. Called only from inside progress() or the poller.
+  // Breaks the connection and calls on_failed. Called only from inside progress() or the poller.
   void fail_protocol(const char* error);
 
   // Sends as much as possible, and makes the upcalls that are due, on_failed among them. Returns

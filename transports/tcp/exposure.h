@@ -1,8 +1,9 @@
-// The memory that one endpoint has exposed to its peer, and the tokens that identify it.
+// ExposureTable records the memory that one endpoint has exposed to its peer, and issues the tokens
+// that identify this memory.
 //
 // A token consists of a slot, the slot's generation and a random nonce. A slot's generations only
-// increase, and a slot that has used up its generations is retired. So a token never refers to any
-// memory but that for which it was created.
+// increase, and a slot that has used up its generations is retired. So a token refers only to the
+// memory for which it was created.
 #pragma once
 
 #include <array>
@@ -16,7 +17,7 @@
 
 namespace hetcomm::tcp {
 
-// Draws random numbers from the kernel in batches, so that exposing costs no system call.
+// Draws random numbers from the kernel in batches, so that most exposures cost no system call.
 class NonceSource {
  public:
   Result<uint64_t> next();
@@ -49,7 +50,7 @@ class ExposureTable {
     kNeverIssued,  // forged by the peer
     kOutOfRange,
   };
-  // Checks a put frame of |length| bytes with these untrusted fields.
+  // Checks the untrusted |target| of a put frame of |length| bytes.
   Verdict check(const PutTarget& target, uint32_t length) const;
   // Returns a live slot that check() has found.
   Exposure& at(uint32_t slot) { return slots_[slot]; }

@@ -30,8 +30,8 @@ class TcpFactory final : public TransportFactory {
     return {Code::kOk, std::move(text)};
   }
 
-  // Refuses an interface that answers for the addresses of others in its subnet. Bytes for a socket
-  // could then arrive at another interface than the one that the socket is bound to.
+  // Refuses an interface that answers for the addresses of other interfaces in its subnet. Bytes
+  // for a socket could then arrive at another interface than the one that the socket is bound to.
   bool can_use(const Config& config, const BoundNic& nic) const override {
     if (!nic.has_address || (nic.shares_subnet && answers_for_others(nic.interface))) return false;
     Result<std::vector<InterfaceAddress>> chosen = choose_interfaces(config);

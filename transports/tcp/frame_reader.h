@@ -3,9 +3,10 @@
 // bytes arrived (accept).
 //
 // Bytes of a put go directly into exposed memory. Bytes of an incomplete message go into a borrowed
-// buffer. Only bytes that may start a new frame go through |ahead|. All streams of a transport
-// share |ahead|, so it is always consumed before accept() returns. On a bulk stream at most one
-// head is read ahead, since the bytes after it belong in user memory.
+// buffer. Bytes that may start a new frame, and bytes that are to be dropped, go into |ahead|, a
+// buffer of the caller. All streams of a transport share |ahead|, so accept() consumes its contents
+// before it returns. On a bulk stream at most one head is read ahead, since the bytes after it
+// belong in user memory.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +21,7 @@
 
 namespace hetcomm::tcp {
 
-// Receives the contents of a stream. It may call FrameReader::revoke from inside a call.
+// Receives the contents of a stream. Its functions may call FrameReader::revoke().
 class FrameSink {
  public:
   virtual void on_message_frame(const MessageHeader& header, ConstByteSpan payload) = 0;
@@ -40,7 +41,8 @@ class FrameReader {
   FrameReader(const FrameReader&) = delete;
   FrameReader& operator=(const FrameReader&) = delete;
 
-  // Returns at least one piece of memory for the next bytes. |ahead| holds kHeadBytes or more.
+  // Stores at least one piece of memory for the next bytes in |out|. |ahead| has room for at least
+  // kHeadBytes.
   Pieces next_io(ByteSpan ahead, std::span<iovec> out);
   // Processes |received| incoming bytes: at least 1, at most as many as the last next_io() had room
   // for. Returns nullptr, or a description of the fault in the bytes. After a fault the reader must

@@ -45,8 +45,8 @@ class FrameWriter {
   // Collects the unfinished frame, then frames from |queue| (null: none) of at most |max_frame|
   // bytes each, about |max_bytes| in total.
   void next_io(const BulkQueue* queue, uint32_t max_frame, uint64_t max_bytes, NextIo& out) const;
-  // Records that the kernel has accepted the first |sent| bytes of |io|, and reports the frames
-  // that this completes to |queue|.
+  // Records that the kernel has accepted the first |sent| bytes of |io|. Tells |queue| which frames
+  // this starts or completes.
   void commit(const NextIo& io, size_t sent, BulkQueue& queue);
 
   // Stores all but the first |sent| bytes of a message for later. Only valid between frames.

@@ -1,11 +1,12 @@
-// The few streams that every progress() polls directly, because data is likely to arrive on them: a
-// direct receive finds a message at least a microsecond before epoll does. All other streams are
-// left to the poller.
+// HotSet holds the few streams on which data is likely to arrive. progress() receives on them
+// directly, since a direct receive finds a message at least a microsecond before epoll does. All
+// other streams are left to the poller.
 //
 // A stream enters the set when it receives, or when it sends a message, since an answer is likely.
 // It leaves after kMaxMisses receives that found nothing, or when other streams were active more
-// recently. Each call polls only the most recent message stream, and one of the other streams in
-// turn, so the set's size does not add to the latency of one busy peer.
+// recently. Each poll() receives on all bulk streams in the set, on the most recent message stream,
+// and on at most one other message stream in turn. So the number of message streams does not add to
+// the latency of one busy peer.
 #pragma once
 
 #include <algorithm>

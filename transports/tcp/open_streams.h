@@ -1,6 +1,6 @@
-// The sockets of all streams. Threads use them to ask what has arrived, without holding the
-// progress baton. A stream is listed while its socket is open. The data path does not use this
-// list.
+// OpenStreams lists the sockets of all streams. Any thread can ask it how much data has arrived on
+// a stream, without holding the progress baton. A stream is listed while its socket is open. The
+// data path does not use this list.
 #pragma once
 
 #include <mutex>

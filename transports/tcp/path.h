@@ -64,8 +64,9 @@ void bound_probes(int fd, uint64_t limit_ns);
 // path before more data is sent. A stopped process's kernel still answers them.
 void probe_when_idle(int fd, uint64_t detection_ns);
 
-// Watches one stream by checking its statistics every eighth of the detection time. Time without
-// checks counts little, since this host and its kernel may have been suspended.
+// Watches one stream by checking its statistics every eighth of the detection time. The time
+// between two checks counts as at most two eighths, since this host and its kernel may have been
+// suspended.
 class PathWatch {
  public:
   static uint64_t interval_ns(uint64_t detection_ns) { return detection_ns / 8; }
@@ -81,8 +82,8 @@ class PathWatch {
   uint64_t silent_ns() const { return silent_ns_; }
   // Returns whether the peer's control plane should be asked now. It should be asked again after a
   // quarter of the detection time. A reply that the peer's buffer is full is valid for half of the
-  // detection time. A reply that it has room is valid until anything arrives on this path, since
-  // the peer has announced the room on this path, too.
+  // detection time. A reply that the buffer has room is valid until anything arrives on this path,
+  // since the peer has announced the room on this path, too.
   bool in_doubt() const { return in_doubt_; }
   // Stores the reply of the peer's control plane.
   void answered(const PathReceipt& receipt) {

@@ -1,4 +1,4 @@
-// This transport's configuration: checked and clamped.
+// Settings holds the configuration of the tcp transport after its values were checked and clamped.
 #pragma once
 
 #include <cstddef>

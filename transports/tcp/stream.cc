@@ -18,10 +18,11 @@
 namespace hetcomm::tcp {
 namespace {
 
-// One progress() moves at most this many bytes on one stream, so that other streams get their turn.
+// One progress() moves about this many bytes on one stream, so that other streams get their turn.
 constexpr size_t kReadBudget = 2u << 20;
 constexpr uint64_t kWriteBudget = 2u << 20;
-// One sendmsg gets at most this many bytes. More makes the sender's turn longer but not faster.
+// No frame is added to a sendmsg that already has this many bytes. More bytes make the sender's
+// turn longer but not faster.
 constexpr uint64_t kSendBytes = 1u << 20;
 constexpr size_t kReadPieces = 64;
 // A message up to this size is copied next to its head, which is cheaper than a second piece for
@@ -94,7 +95,7 @@ void TcpStream::abort() {
 StreamId TcpStream::id() const { return {endpoint_.name().id, index_}; }
 
 uint64_t TcpStream::accepted_bytes() const {
-  // Neither query would count an acknowledgement that arrives between the two, so both are
+  // Bytes that are acknowledged between the two queries are counted by neither, so both are
   // repeated.
   for (uint64_t acknowledged = acknowledged_bytes(fd());;) {
     const uint64_t waiting = unacknowledged_bytes();

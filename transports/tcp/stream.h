@@ -1,5 +1,5 @@
-// One socket of a connection: reads frames into their destinations, and writes frames from their
-// sources.
+// TcpStream is one socket of a connection. It reads frames into their destinations, and writes
+// frames from their sources.
 //
 // The socket is registered for EPOLLIN while it can be read, and for EPOLLOUT only while it is
 // parked. It is parked if it has been full for so long that further polling is wasteful, or if the
@@ -48,8 +48,8 @@ class TcpStream final : public Watcher {
   // Returns the reader, for revoke().
   FrameReader& reader() { return reader_; }
 
-  // Sends one message, or stores its rest if the socket is full. Returns kWouldBlock in the middle
-  // of a frame.
+  // Sends one message, or stores its rest if the socket is full. Returns kWouldBlock unless
+  // output_idle().
   Code send_message(const MessageHeader& header, const ExtentView& payload);
   // Sends a frame that has no payload. Only valid when output_idle().
   void send_head(const HeadBytes& head);

@@ -19,7 +19,7 @@ inline constexpr size_t kMaxAutoStreams = 4;
 // The kernel's statistics for a stream since it was opened.
 struct StreamAccount {
   uint64_t busy_us = 0;     // time with data to send
-  uint64_t limited_us = 0;  // part of it spent waiting for the receive window or send buffer
+  uint64_t limited_us = 0;  // part of |busy_us| spent waiting for the receive window or send buffer
   uint32_t retransmits = 0;
   uint32_t round_trip_us = 0;
 };

@@ -20,14 +20,14 @@ namespace hetcomm::tcp {
 
 class StreamOpening {
  public:
-  // |least|: the streams that the initiator opens at once. |grows|: more may follow.
+  // |least|: the number of streams that the initiator opens at once. |grows|: more may follow.
   StreamOpening(bool initiator, size_t least, bool grows)
       : initiator_(initiator), grows_(grows), least_(least) {}
 
   // Returns whether bulk streams were requested before, by this side or by the peer.
   bool requested() const { return requested_; }
-  // Requests the first |count| bulk streams. Returns how many of them this side connects: none if
-  // it tells the peer by a note instead.
+  // Requests the first |count| bulk streams. Returns how many streams this side connects, which may
+  // be more than |count|. Returns 0 if this side sends the peer a note instead.
   [[nodiscard]] size_t request(size_t count);
   // Takes a note from the peer. If the note wants streams, the caller then calls request(). Returns
   // nullptr, or the reason why the peer must not send it.

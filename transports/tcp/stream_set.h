@@ -1,4 +1,5 @@
-// The streams of one connection: its message stream, and the bulk streams that were added to it.
+// StreamSet holds the streams of one connection: the message stream, and the bulk streams that were
+// added.
 //
 // The set answers for all streams together: whether output is left, whether data can be received,
 // and whether data has passed. The message stream always comes first.

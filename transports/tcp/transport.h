@@ -1,5 +1,5 @@
-// The tcp transport: listeners, connections being established, and state that all connections
-// share.
+// TcpTransport holds the listeners, the connections being established, and the state that all
+// connections share.
 #pragma once
 
 #include <array>
@@ -126,8 +126,9 @@ class TcpTransport final : public Transport,
   std::vector<TcpEndpoint*> endpoints_;
   std::vector<TcpEndpoint*> active_;  // nullptr: the endpoint has left; run_active() closes the gap
   uint64_t timers_checked_ns_ = 0;
-  bool watch_paths_ = false;         // data may be unacknowledged
-  uint64_t watch_at_ns_ = kForever;  // kForever: the last look found no unacknowledged data
+  bool watch_paths_ = false;  // data may be unacknowledged
+  // Time of the next watch_paths() that looks at the endpoints; kForever if none is planned.
+  uint64_t watch_at_ns_ = kForever;
 };
 
 }  // namespace hetcomm::tcp

@@ -1,10 +1,11 @@
-// The wire format of tcp: frames on a stream, the contact, and the hello's extra bytes.
+// Encodes and decodes the wire format of tcp: frames on a stream, the contact, and the hello's
+// extra bytes.
 //
 // Every frame starts with a head of kHeadBytes. All numbers are little endian. Bytes without a
 // meaning are zero, which is checked. Decoding treats its input as hostile. Failures are static
 // texts, since nothing is formatted before a connection is known to be broken.
 //
-//   byte 0      type            4-7   length of what follows the head
+//   byte 0      type            4-7   number of bytes that follow the head
 //   bytes 8-39  kMessage: core's header; payload follows
 //               kPut:     slot, generation (u32), nonce, offset (u64), zero (u64); data follows
 //               kStreams: want or unavailable, number of bulk streams (u8), zero; nothing follows
@@ -28,9 +29,9 @@ enum class FrameType : uint8_t { kMessage = 1, kPut = 2, kStreams = 3 };
 inline constexpr size_t kHeadPrefix = 8;
 inline constexpr size_t kHeadBytes = kHeadPrefix + kHeaderBytes;
 inline constexpr uint32_t kMaxMessageBytes = 64u << 10;
-// Largest put frame on a bulk stream. The limit on stream 0 follows: larger frames would delay
-// messages there.
+// Largest put frame on a bulk stream.
 inline constexpr uint32_t kMaxPutBytes = 64u << 20;
+// Largest put frame on stream 0. Larger frames would delay messages there.
 inline constexpr uint32_t kMaxFragmentBytes = 64u << 10;
 // Stream 0 carries messages; 1 to kMaxBulkStreams carry puts.
 inline constexpr size_t kMaxBulkStreams = 8;
@@ -67,7 +68,8 @@ struct FrameHead {
   const char* error = nullptr;
 };
 FrameHead decode_head(const std::byte* head, bool bulk_stream);
-// Both decode the rest of a head of their type. They return nullopt if it is malformed.
+// These functions decode the rest of a head of their type. They return nullopt if the head is
+// malformed.
 std::optional<PutTarget> decode_put(const std::byte* head);
 std::optional<StreamsNote> decode_streams(const std::byte* head);
 

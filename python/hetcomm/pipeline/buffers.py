@@ -1,4 +1,4 @@
-"""Where the buffers of a pipeline of torch modules lie, and the stream in which its steps work."""
+"""Provides the buffers of a pipeline of torch modules, and the stream in which its steps work."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from hetcomm import _core
 
 
 class Fetched:
-    """A tensor on its way to the host. ``event`` is behind the copy; None: it is there."""
+    """A tensor on its way to the host. ``event`` completes after the copy. If it is None, the copy has
+    ended."""
 
     def __init__(self, value: torch.Tensor, event: Any = None) -> None:
         self._value = value
@@ -22,7 +23,7 @@ class Fetched:
         return self._event is None or self._event.query()
 
     def take(self) -> torch.Tensor:
-        """Waits for the copy."""
+        """Waits for the copy. Returns the tensor."""
         if self._event is not None:
             self._event.synchronize()
         return self._value
@@ -40,18 +41,18 @@ class HostBuffers:
 
     @contextlib.contextmanager
     def working(self) -> Iterator[None]:
-        """A run, whose steps work in the stream."""
+        """Encloses a run, whose steps work in the stream."""
         yield
 
     def end_step(self) -> None:
-        """A step has enqueued its work."""
+        """Called when a step has enqueued its work."""
 
     def fetch(self, value: torch.Tensor) -> Fetched:
         """Brings ``value``, which a step has made, to the host."""
         return Fetched(value.cpu())
 
     def lend(self, made: Iterable[torch.Tensor]) -> None:
-        """The caller's stream will use these tensors, which a run has made."""
+        """Lets the caller's stream use the tensors, which a run has made."""
 
     def room(self, size: int, dtype: torch.dtype) -> torch.Tensor:
         """Returns memory for gradients that are added up."""
@@ -72,11 +73,11 @@ class DeviceBuffers(HostBuffers):
         from hetcomm import torch as backend
 
         self._context = backend.context_of(communicator)
-        # Of no elements: it stands for its device.
+        # This tensor has no elements. It stands for its device.
         self._like = torch.empty(0, device=device)
         self.device = self._like.device
         self._module = torch.get_device_module(self.device)
-        # None: the back-end has one stream, and no name for it.
+        # None if the back-end has one stream, and no name for it.
         self._stream = self._current_stream()
         self.stream = self._context.stream(self._like)
 
@@ -133,7 +134,7 @@ class DeviceBuffers(HostBuffers):
         find = getattr(self._module, "current_stream", None)
         return None if find is None else find(self.device)
 
-    # Has |later| wait for the work in |earlier|.
+    # Makes |later| wait for the work in |earlier|.
     def _order(self, earlier: Any, later: Any) -> None:
         if self.stream:
             later.wait_stream(earlier)
@@ -144,8 +145,8 @@ class DeviceBuffers(HostBuffers):
 def buffers_of(
     device: torch.device, planned: int, rank: int, communicator: _core.Communicator
 ) -> HostBuffers:
-    """Returns the buffers of a rank whose modules are on ``device``, and which has the device number
-    ``planned`` in the plan. Raises ValueError where these are different devices."""
+    """Returns the buffers of a rank whose modules are on ``device``. ``planned`` is the rank's device
+    number in the plan. Raises ValueError if these are different devices."""
     if planned == 0 or device.type == "cpu":
         return HostBuffers()
     from hetcomm.torch import device_index

@@ -1,4 +1,4 @@
-"""The stages of a rank as torch modules: what each is made of, and what its steps keep."""
+"""Holds the stages of a rank as torch modules, and the data that steps keep for later ones."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ StageModule = Union[nn.Module, Mapping[str, nn.Module]]
 
 
 class Saved:
-    """What the backward step of a micro-batch needs."""
+    """Keeps the data that the backward step of a micro-batch needs."""
 
     def __init__(self) -> None:
         self.has_graph = False
@@ -40,7 +40,7 @@ class Saved:
 
     @contextlib.contextmanager
     def random_state(self, device: torch.device) -> Iterator[None]:
-        """Repeats the random numbers of the forward step, and then goes on with the others."""
+        """Repeats the random numbers of the forward step. Restores the generators afterwards."""
         assert self._random is not None
         state, devices, states = self._random
         with torch.random.fork_rng(devices, device_type=device.type if devices else "cuda"):
@@ -80,7 +80,7 @@ class Chunk:
             raise ValueError(
                 f"stage {stage} has {len(self._all_items)} items in the plan, and {len(self.items)} modules"
             )
-        # A stage without names is one item, its first.
+        # A stage without names counts as one item, the first one of the stage.
         self.by_item = dict(zip(self._all_items, self.items.values()))
         degrees = degrees_of(own)
         samples = pipeline["micro_batch_size"] / (degrees["data"] * degrees["context"])
@@ -124,7 +124,7 @@ class Chunk:
                     self._output_names.append(tensor["name"])
 
     def needs_arguments(self) -> bool:
-        """Whether its first module cannot be called without an argument."""
+        """Whether the stage's first module cannot be called without an argument."""
         try:
             parameters = inspect.signature(next(iter(self.items.values())).forward).parameters.values()
         except (TypeError, ValueError):  # compiled code may have no signature
@@ -174,8 +174,8 @@ class Chunk:
                 each.set_reshard_after_backward(False)  # type: ignore[operator]
 
     def end(self) -> None:
-        """Ends a run. Forward steps leave the parameters of an FSDP2 module gathered: then the module
-        has others than it is made of."""
+        """Ends a run. Forward steps leave the parameters of an FSDP2 module gathered, so this shards them
+        again."""
         self.saved.clear()
         self.reshard()
 
@@ -189,7 +189,7 @@ class Chunk:
 
     @contextlib.contextmanager
     def next_backward(self) -> Iterator[None]:
-        """FSDP2 sums the gradients of all micro-batches in the last one's backward step."""
+        """Encloses a backward step. In the last one of a run, FSDP2 sums the gradients of all micro-batches."""
         self._left -= 1
         for each in self._fsdp:
             each.set_is_last_backward(self._left == 0)  # type: ignore[operator]

@@ -42,7 +42,7 @@ def place_of(stage: Mapping[str, Any], rank: int) -> dict[str, int]:
 
 
 class Holders:
-    """Which stages hold which items of the model, and the places of ``rank`` in them."""
+    """Knows which stages hold which items of the model, and the places of ``rank`` in them."""
 
     def __init__(self, plan: Plan, rank: int) -> None:
         self._rank = rank
@@ -75,8 +75,8 @@ class Holders:
         return sum(terms.values()) > 1
 
     def is_first(self, item: int, is_cut: bool) -> bool:
-        """Whether this rank is the first one that holds its part of ``item``, which the ranks along
-        the tensor degree share if it is cut."""
+        """Whether this rank is the first one that holds its part of ``item``. If ``is_cut``, each rank
+        along the tensor degree has a part of its own."""
         stage = self._stages[item][0]
         if self._rank not in stage["ranks"]:
             return False
@@ -93,19 +93,19 @@ class Holders:
 
 @dataclass(frozen=True)
 class Cut:
-    """How the ranks of a stage hold a parameter: its whole shape, and the boxes of each place along
-    the tensor degree. A box lies in the rank's own tensor, whose elements are in C order."""
+    """Describes how the ranks of a stage hold a parameter: the whole shape, and the boxes of each place
+    along the tensor degree. A box lies in the rank's own tensor, whose elements are in C order."""
 
     shape: tuple[int, ...]
     boxes: tuple[tuple[Box, ...], ...]
 
     def is_whole(self) -> bool:
-        """Whether each place has all of it."""
+        """Whether each place has the whole parameter."""
         return all(len(each) == 1 and _extent(each[0]) == self.shape for each in self.boxes)
 
     def layout(self, stage: Mapping[str, Any]) -> Layout:
-        """Returns the layout of its gradient: ranks along the data and context degrees have terms of
-        a sum, and those along the tensor degree boxes or copies."""
+        """Returns the layout of the parameter's gradient. Ranks along the data and context degrees have
+        terms of a sum. Ranks along the tensor degree have boxes or copies."""
         degrees = degrees_of(stage)
         boxes = []
         for rank in stage["ranks"]:
@@ -122,22 +122,22 @@ class Cut:
         return TensorSpec(self.shape, dtype, self.boxes[place])
 
 
-# Of the parameters of an item: by place along the tensor degree, their sizes and types.
+# The sizes and types of an item's parameters, by place along the tensor degree.
 ItemSizes = Mapping[int, Sequence[tuple[int, str]]]
 Sizes = dict[int, dict[int, list[tuple[int, str]]]]  # by item
 
 
 def type_of(index: int, sizes: ItemSizes) -> str:
-    """Returns the type of parameter ``index``, as the first place that has it says."""
+    """Returns the type of parameter ``index`` at the first place that has the parameter."""
     return next(each[index][1] for _, each in sorted(sizes.items()) if index < len(each))
 
 
 def cut_of(
     parameter: nn.Parameter | None, item: int, index: int, who: Holders, sizes: ItemSizes
 ) -> Cut:
-    """Returns how the stage of this rank holds ``parameter``, the ``index``-th one of ``item``; None:
-    this rank has none, and others do. Raises ValueError if stages have other tensor degrees, and
-    nothing says how they cut it."""
+    """Returns how the stage of this rank holds ``parameter``, the ``index``-th one of ``item``.
+    ``parameter`` is None if only other ranks have it. Raises ValueError if stages have different
+    tensor degrees, and nothing says how they cut the parameter."""
     degree = degrees_of(who.own_stage(item))["tensor"]
     known = None if parameter is None else _known_cut(parameter)
     if parameter is not None and known is not None:
@@ -153,7 +153,7 @@ def cut_of(
         whole[dimension] *= degree
         return _blocks(tuple(whole), dimension, degree, blocks)
     if who.has_one_tensor_degree(item):
-        # Each place may hold something else: a place of one stage what that of the others holds.
+        # Different places may hold different elements. Equal places of different stages hold the same.
         ends = [0]
         for place in range(degree):
             own = sizes.get(place, ())
@@ -186,8 +186,8 @@ def is_cut(parameter: nn.Parameter) -> bool:
 
 
 def _known_cut(parameter: nn.Parameter) -> tuple[int, int] | None:
-    """Returns the dimension that a tensor degree cuts, if it says so, and the number of blocks that
-    are cut one by one (Megatron-LM's ``partition_stride``)."""
+    """Returns the dimension that a tensor degree cuts, and the number of blocks that are cut one by one
+    (Megatron-LM's ``partition_stride``). Returns None if the parameter names no dimension."""
     if not is_cut(parameter):
         return None
     if hasattr(parameter, "placements"):
@@ -216,8 +216,8 @@ def _between(shape: tuple[int, ...], dimension: int, ends: Sequence[int]) -> Cut
 
 
 def _blocks(shape: tuple[int, ...], dimension: int, degree: int, blocks: int) -> Cut:
-    """Cuts each of ``blocks`` equal blocks of the dimension into a piece for each place, which has
-    its pieces one behind the other."""
+    """Cuts each of ``blocks`` equal blocks of the dimension into a piece for each place. A place has its
+    pieces one after another."""
     length = shape[dimension] // (degree * blocks)
     own = list(shape)
     own[dimension] = length * blocks
@@ -245,25 +245,25 @@ def _slab(shape: tuple[int, ...], dimension: int, begin: int, end: int) -> Box:
 
 @dataclass
 class HeldParameter:
-    """A parameter of an item that several ranks hold, or several modules of this one."""
+    """A parameter of an item that several ranks, or several modules of this rank, hold."""
 
     item: int
-    index: int  # among those of the item
-    alike: list[nn.Parameter]  # of this rank, with the same contents; none: only others have it
-    chunks: set[int]  # of this rank that hold the item
-    cut: Cut | None = None  # None: only this rank has it
-    type: str = ""  # of those with a cut
+    index: int  # index among the parameters of the item
+    alike: list[nn.Parameter]  # this rank's copies, with the same contents; empty: only others have it
+    chunks: set[int]  # chunks of this rank that hold the item
+    cut: Cut | None = None  # None: only this rank has the parameter
+    type: str = ""  # name of the data type, if there is a cut
     left: set[int] = field(default_factory=set)  # chunks whose gradients are not complete
-    room: torch.Tensor | None = None  # what is added up over ranks
+    room: torch.Tensor | None = None  # memory of the gradient that is added up over ranks
 
     def copy(self) -> torch.Tensor:
-        """Returns what the parameter holds, in memory of the host."""
+        """Returns a copy of the parameter's contents in host memory."""
         if not self.alike:
             return torch.empty(0, dtype=getattr(torch, self.type), device="cpu")
         return _local(self.alike[0].detach()).to("cpu", copy=True).reshape(-1).contiguous()
 
     def make_room(self, buffers: HostBuffers) -> Any:
-        """Makes the memory whose contents are added up over ranks. Returns it as the library takes it."""
+        """Makes ``room``, whose contents are added up over ranks. Returns it as the library takes it."""
         size = _local(self.alike[0]).numel() if self.alike else 0
         self.room = buffers.room(size, getattr(torch, self.type))
         return buffers.array(self.room)
@@ -272,13 +272,15 @@ class HeldParameter:
         self.left = set(self.chunks)
 
     def begin_with_nothing(self) -> None:
-        """Begins a step without backward steps of this rank: it adds nothing to those of others."""
+        """Begins a step without backward steps of this rank. This rank adds zero to the gradients of
+        others."""
         self.left = set()
         if self.room is not None:
             self.room.zero_()
 
     def finish(self, chunk: int) -> None:
-        """The steps of a chunk have made their part of the gradient."""
+        """Called when the steps of ``chunk`` have made their part of the gradient. After the last chunk,
+        fills ``room``."""
         if self.room is None or chunk not in self.left:
             return
         self.left.remove(chunk)
@@ -286,7 +288,7 @@ class HeldParameter:
             return
         grads = self._grads()
         if not grads:
-            # All holders send as much, also where a micro-batch used it on some of them only.
+            # All holders send the same amount, even if only some of them have used the parameter.
             self.room.zero_()
             return
         self.room.copy_(grads[0].reshape(-1))
@@ -346,7 +348,8 @@ class Copies:
 
 
 def grad_of(parameter: nn.Parameter) -> torch.Tensor:
-    """Returns this rank's part of the gradient. That of a DTensor may still be a sum over a mesh."""
+    """Returns this rank's part of the gradient. Forms the sum first if the gradient of a DTensor is
+    still a sum over the mesh."""
     grad = parameter.grad
     placements = getattr(parameter, "placements", None)
     if placements is not None and tuple(grad.placements) != tuple(placements):  # type: ignore[union-attr]
@@ -359,7 +362,7 @@ def _local(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def check_alike(item: int, modules: Sequence[nn.Module]) -> None:
-    """Raises ValueError if the modules of one item have other parameters than each other."""
+    """Raises ValueError if the modules of one item have parameters of different shapes."""
     shapes = [[tuple(each.shape) for each in module.parameters()] for module in modules]
     for other in shapes[1:]:
         if other != shapes[0]:

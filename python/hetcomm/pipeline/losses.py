@@ -1,4 +1,4 @@
-"""The mean loss of a run, over all ranks."""
+"""Computes the mean loss of a run over all ranks."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from hetcomm.pipeline.buffers import Fetched, HostBuffers
 
 
 class Losses:
-    """Adds up the losses of the micro-batches over the ranks of ``communicator``. The sum is on its
-    way while other steps run."""
+    """Adds up the losses of the micro-batches over the ranks of ``communicator``, while other steps
+    run."""
 
     def __init__(self, communicator: _core.Communicator, buffers: HostBuffers) -> None:
         self._communicator = communicator
@@ -26,18 +26,19 @@ class Losses:
         self.begin(False, False)
 
     def begin(self, has_own: bool, predicts: bool) -> None:
-        """Begins a run. ``has_own``: this rank makes losses that count. ``predicts``: nobody wants
-        them."""
+        """Begins a run. ``has_own`` says that this rank makes losses that count, ``predicts`` that the
+        run needs no losses."""
         self._own, self._fetched = [], None
         self._waits_for_own = has_own and not predicts
         self._predicts = predicts
-        self.is_under_way = False  # from the first step of the run until total() returns
+        self.is_under_way = False  # true from the first step of the run until total() returns
 
     def add(self, micro_batch: int, loss: torch.Tensor, factor: float) -> None:
         self._own.append((micro_batch, loss.detach().clone().reshape(()), factor))
 
     def complete(self) -> None:
-        """This rank has made all its losses, whose work may be under way."""
+        """Called when this rank has made all its losses. Their work on the device may still be under
+        way."""
         if self._own:
             self._own.sort(key=lambda each: each[0])
             self._fetched = self._buffers.fetch(torch.stack([loss for _, loss, _ in self._own]))
@@ -45,8 +46,8 @@ class Losses:
             self._start()
 
     def move_on(self) -> None:
-        """A step of the run has ended. Starts the sum if this rank's losses have come to the host, or if
-        it has none. Does not wait for them."""
+        """Called when a step of the run has ended. Starts the sum if this rank's losses are on the host,
+        or if it has none. Does not wait for the losses."""
         self.is_under_way = True
         if self._sum is None and (
             not self._waits_for_own or (self._fetched is not None and self._fetched.is_here())
@@ -54,8 +55,8 @@ class Losses:
             self._start()
 
     def total(self, left: Callable[[], float | None]) -> tuple[float, float]:
-        """Returns the sum of loss times factor over all ranks, and that of the factors. ``left``
-        returns the seconds that it may last, or None."""
+        """Returns the sum of loss times factor over all ranks, and the sum of the factors. ``left``
+        returns the seconds that the call may still take, or None."""
         if self._sum is None:
             self._start()
         assert self._sum is not None
@@ -68,7 +69,7 @@ class Losses:
         return float(sums[0]), float(sums[1])
 
     def fail(self, reason: str) -> None:
-        """The run has failed here: the other ranks need not wait for this one's losses."""
+        """Called when the run has failed on this rank. The other ranks stop waiting for its losses."""
         with contextlib.suppress(Exception):
             self._communicator.abort(reason)
         self._own, self._fetched = [], None
@@ -92,7 +93,7 @@ class Losses:
                 own[1] += factor
             self._fetched = None
         total = torch.empty_like(own)
-        # It may last as long as the run.
+        # The sum may last as long as the run.
         self._sum = (self._communicator.allreduce(own, total, "sum", timeout=math.inf), total)
 
 

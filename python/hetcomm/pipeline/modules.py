@@ -48,41 +48,42 @@ _Ended = TypeVar("_Ended")
 class Pipeline:
     """Trains the stages of this rank by a pipeline plan.
 
-    All ranks of ``communicator`` make it, with the same plan. ``communicator`` is a
+    All ranks of ``communicator`` make the object, with the same plan. ``communicator`` is a
     :class:`hetcomm.Communicator`, a process group of torch's, or None for the default group.
     ``modules`` has the module of each stage of this rank, or one module alone. Instead of a module
     a stage may be {name: module} with the items of the stage in their order, each by its name in
-    the whole model; then :meth:`state_dict` has those names, and gradients of items that several
+    the whole model. Then :meth:`state_dict` has those names, and gradients of items that several
     stages or pipelines hold are added up. ``shared`` has the shared items that this rank holds
     beside those of its stages: {item: (name in the whole model, module)}. A weight that the module of
-    another item has, too, such as a head's that is tied, is added up with the shared item.
+    another item has too, such as the weight of a tied head, is added up with the shared item.
 
-    The first stage's module gets the arguments of a micro-batch, each later one the tensors that
-    the plan's boundaries bring, in the plan's order. It returns a tensor, or as many as leave the
-    stage. ``loss(output, *targets)`` gives the mean loss of a micro-batch. Without ``loss`` the
-    last module gets the targets behind its inputs, and returns the loss.
+    The first stage's module gets the arguments of a micro-batch. Each later one gets the tensors that
+    the plan's boundaries bring, in the plan's order. A module returns a tensor, or as many as leave
+    the stage. ``loss(output, *targets)`` gives the mean loss of a micro-batch. Without ``loss`` the
+    last module gets the targets after its inputs, and returns the loss.
 
     Tensors that a stage gets lie in buffers of the pipeline, and keep their contents until the last
-    step of their micro-batch. Clone what a module keeps longer. Buffers lie on the device that the
-    plan gives the rank (:func:`hetcomm.torch.device_index`), on which its modules have to be; there
-    steps work in the stream that is current when the pipeline is made. With device 0 they lie in
-    memory of the host, whatever device the modules are on. ``device`` is the torch device of stages
-    that have no parameters. Default: that of the others, or the CPU where the plan has device 0.
+    step of their micro-batch. Clone tensors that a module keeps longer. Buffers lie on the device
+    that the plan gives the rank (:func:`hetcomm.torch.device_index`). The rank's modules must be on
+    this device. Its steps work in the stream that is current when the pipeline is made. With device 0
+    the buffers lie in host memory, whatever device the modules are on. ``device`` is the torch device
+    of stages that have no parameters. By default it is the device of the other stages, or the CPU if
+    the plan has device 0.
 
     Gradients are those of the mean over the global batch. Each rank's part counts by its samples, or
-    by the ``weights`` of the step if the plan says "tokens"; then tell the plan its
+    by the ``weights`` of the step if the plan says "tokens". With "tokens", tell the plan its
     ``sequence``, which keeps gradients in the range of short number formats until the sum of the
-    weights is known. At the end of a step they are added up
-    over the ranks that hold the same, in a fixed order. So a stage needs no DistributedDataParallel,
-    and one that is wrapped in it is used without. FSDP2 inside a stage sums the gradients itself,
-    and averages them unless its divide factor is set to 1 (``set_gradient_divide_factor``). With
-    ``broadcast`` the parameters of ranks that hold the same become those of the first one, but for
-    those of FSDP2.
+    weights is known. At the end of a step, gradients are added up over the ranks that hold the same
+    parameters, in a fixed order. So a stage needs no DistributedDataParallel. If a stage has this
+    wrapper, the pipeline uses the module inside. FSDP2 inside a stage sums the gradients itself, and
+    averages them unless its divide factor is set to 1 (``set_gradient_divide_factor``). With
+    ``broadcast``, ranks that hold the same parameters get those of the first such rank. Parameters of
+    FSDP2 are excepted.
 
-    ``pair(first, second)`` is called for two steps that may overlap, as in the schedule dualpipe-v,
-    with two functions, which perform them. It calls both, in any order, and may have them work in
-    streams of its own, which it orders with the current one before and behind. Without it the steps
-    run one after the other.
+    ``pair(first, second)`` is called for two steps that may overlap, as in the schedule dualpipe-v.
+    Its arguments are functions that perform the steps. ``pair`` calls both, in any order. It may have
+    them work in streams of its own, if it orders these with the current stream before and after.
+    Without ``pair`` the steps run one after the other.
 
     UNSHARD and RESHARD in a schedule call ``unshard()`` and ``reshard()`` of the FSDP2 modules of
     their stage. Backward steps then leave the parameters gathered until RESHARD.
@@ -158,7 +159,7 @@ class Pipeline:
         self._added = held
         self._known = self._shared_trainable()
 
-    # Gives all ranks the parameters of the first one that holds the same.
+    # Gives all ranks that hold the same parameters those of the first such rank.
     def _broadcast(self) -> None:
         sizes = self._sizes(lambda _: True)
         sides: list[Copies] = []
@@ -198,7 +199,7 @@ class Pipeline:
             for item, each in told["held"]:
                 known = sizes.setdefault(item, {}).setdefault(each["place"], each["sizes"])
                 other = first.setdefault((item, each["place"]), rank)
-                # All ranks find it.
+                # All ranks find the difference.
                 if known != each["sizes"] and self._who.has_one_tensor_degree(item):
                     raise ValueError(
                         f"item {item}: rank {other} has parameters of other sizes or types, or others that "
@@ -206,8 +207,8 @@ class Pipeline:
                     )
         return sizes
 
-    # Returns the parameters that other ranks hold, too, or several modules of this one, if
-    # is_wanted(parameter).
+    # Returns the parameters with is_wanted(parameter) that other ranks hold too, or that several
+    # modules of this rank hold.
     def _held(self, is_wanted: Callable[[nn.Parameter], bool], sizes: Sizes) -> list[HeldParameter]:
         held = []
         users = [
@@ -225,13 +226,13 @@ class Pipeline:
                 ]
                 continue
             for i, chunk in enumerate(self._chunks):
-                # Its gradients would come too late.
+                # The gradients of this chunk would come too late.
                 if i not in chunks and any(not users[i].isdisjoint(same) for same in wanted):
                     raise ValueError(
                         f"stage {chunk.stage} has a parameter of item {item} among its own: name the item "
                         "and its stages in the plan's `shared`"
                     )
-            # A place may have fewer than others.
+            # A place may have fewer parameters than others.
             count = max(len(each) for each in sizes[item].values())
             for index in range(count):
                 same = wanted[index] if index < len(wanted) else []
@@ -287,7 +288,7 @@ class Pipeline:
         planned = self._plan.document["ranks"][self._rank].get("device", 0)
         devices = {chunk.device for chunk in self._chunks if chunk.has_parameters}
         if given is not None:
-            given = torch.empty(0, device=given).device  # with its number
+            given = torch.empty(0, device=given).device  # adds the device's number
             devices.add(given)
         if planned != 0 and len(devices) > 1:
             raise ValueError(
@@ -318,17 +319,18 @@ class Pipeline:
         timeout: float | None = None,
     ) -> float:
         """Performs a step of the training, and returns the mean loss of the global batch, on all
-        ranks. Gradients are added to those that are there.
+        ranks. Adds the gradients to existing ones.
 
-        ``inputs`` are needed on ranks of the first stage, and ``targets``, one tensor or a tuple,
-        on those of the last one. They are tensors with this rank's rows of all micro-batches, or
-        lists with a value for each micro-batch. ``weights`` are the numbers of tokens of this
-        rank's part of each micro-batch; ranks of the last stage have them if the plan says so.
-        ``lengths`` are those of the micro-batches, where the plan has any. ``number`` is that of
-        the step, alike on all ranks. ``scale`` multiplies the gradients, as a gradient scaler wants
-        it. An exception of a module is raised on its rank; the other ranks raise
-        :class:`hetcomm.Error` with its text. Arguments that are refused, with ValueError or
-        INVALID_ARGUMENT, begin no step: the other ranks wait until this one calls again."""
+        Ranks of the first stage need ``inputs``. Ranks of the last stage need ``targets``, one tensor
+        or a tuple. Both are tensors with this rank's rows of all micro-batches, or lists with a value
+        for each micro-batch. ``weights`` are the numbers of tokens in this rank's part of each
+        micro-batch. Ranks of the last stage pass them if the plan says "tokens". ``lengths`` are the
+        lengths of the micro-batches, if the plan has lengths. ``number`` is the number of the step,
+        the same on all ranks. ``scale`` multiplies the gradients, as a gradient scaler needs.
+
+        An exception of a module is raised on its rank. The other ranks raise :class:`hetcomm.Error`
+        with its text. A call that refuses its arguments, with ValueError or INVALID_ARGUMENT, begins
+        no step: the other ranks wait until this rank calls again."""
         with self._begun(inputs, targets, weights, scale):
             self._check_gradients()
             before = {each: each.grad for each in self.parameters()}
@@ -364,7 +366,7 @@ class Pipeline:
         timeout: float | None = None,
     ) -> float:
         """Performs the forward steps without gradients, and returns the mean loss, on all ranks.
-        Modules are in whatever mode they are: call ``eval()`` before."""
+        Does not change the mode of modules: call ``eval()`` before."""
         with self._begun(inputs, targets, weights):
             return self._run_to(lambda left: self._mean_loss(left)[0], number, timeout, True, lengths)
 
@@ -391,7 +393,7 @@ class Pipeline:
         self, plan: Plan | str | Schedule | Mapping[str, Any], timeout: float | None = None
     ) -> None:
         """Replaces the plan by one with another schedule (:meth:`Plan.with_schedule`), or gives all
-        pipelines the schedule that is given. Collective. If it fails the pipeline keeps its plan."""
+        pipelines the given schedule. Collective. If the call fails, the pipeline keeps its plan."""
         if not isinstance(plan, Plan):
             schedule, plan = plan, self._plan
             for number in range(len(plan.document["pipelines"])):
@@ -446,7 +448,7 @@ class Pipeline:
         own = [each for chunk in self._chunks for each in chunk.items.items()]
         return [*own, *self._shared.values()]
 
-    # The same, where each name has one meaning.
+    # Returns the modules and their names. Raises ValueError if stages use one name for two modules.
     def _distinct_modules(self) -> list[tuple[str, nn.Module]]:
         own = [(name, chunk) for chunk in self._chunks for name in chunk.items]
         for (name, chunk), (other_name, other) in itertools.combinations(own, 2):
@@ -460,8 +462,9 @@ class Pipeline:
 
     def grad_norm(self, norm_type: float = 2.0, timeout: float | None = None) -> tuple[float, bool]:
         """Returns the norm of the whole model's gradients, and whether one of them is infinite or
-        no number. Collective. A parameter that ranks of a tensor degree hold alike counts once; one
-        that they share has ``tensor_model_parallel = True``, or is a DTensor."""
+        NaN. Collective. A parameter of which all ranks of a tensor degree have a copy counts once. A
+        parameter that is cut among these ranks must have ``tensor_model_parallel = True`` or be a
+        DTensor."""
         highest = math.isinf(norm_type)
         own = torch.zeros(1, dtype=torch.float64, device="cpu")
         wrong = torch.zeros(1, dtype=torch.float64, device="cpu")
@@ -483,8 +486,8 @@ class Pipeline:
     def clip_grad_norm_(
         self, max_norm: float, norm_type: float = 2.0, timeout: float | None = None
     ) -> tuple[float, bool]:
-        """Scales the gradients down so that the norm of all is at most ``max_norm``. Returns what
-        :meth:`grad_norm` returned before. Gradients stay as they are if one is no number."""
+        """Scales the gradients down so that their norm is at most ``max_norm``. Returns the result of
+        :meth:`grad_norm` before the scaling. Changes no gradient if one is infinite or NaN."""
         norm, wrong = self.grad_norm(norm_type, timeout)
         factor = max_norm / (norm + 1e-6)
         if factor < 1 and not wrong:
@@ -526,8 +529,8 @@ class Pipeline:
         timeout: float | None = None,
     ) -> str:
         """Compares the last step with its forecast, as :meth:`Plan.look_at_run`. Collective. Returns
-        what there is to say of this rank's pipeline. Call it before an evaluation, whose trace
-        replaces that of the step."""
+        the result for this rank's pipeline. Call it before an evaluation, whose trace replaces that
+        of the step."""
         own, _ = self._plan.place_of(self._rank)
         traces = self._traces(timeout)[own]
         return self._plan.look_at_run(traces, own, format, limit=limit, may_split=may_split)
@@ -540,11 +543,11 @@ class Pipeline:
         may_split: bool = False,
         timeout: float | None = None,
     ) -> Plan | None:
-        """Returns the plan with better schedules for the times that the last step took, or None if
-        there are none. Collective: all ranks get the same, for :meth:`set_schedule`. ``limit`` and
-        ``may_split`` are as for :meth:`Plan.look_at_run`. ``times`` has those of each pipeline that
-        were known: then only times that moved by more than 10 % count. Stages with FSDP2 take no
-        split backward steps."""
+        """Returns the plan with better schedules for the times of the last step, or None if there are
+        none. Collective: all ranks get the same plan, for :meth:`set_schedule`. ``limit`` and
+        ``may_split`` are as for :meth:`Plan.look_at_run`. ``times`` has the earlier times of each
+        pipeline. With ``times``, only times that moved by more than 10 % count. Stages with FSDP2 get
+        no split backward steps."""
         plan = self._plan
         for number, traces in enumerate(self._traces(timeout)):
             known = times[number] if times else None
@@ -590,7 +593,7 @@ class Pipeline:
         for chunk in self._chunks:
             chunk.set_actions(cells)
 
-    # Has what a run reads and makes, until the run has ended.
+    # Keeps the inputs and results of a run until the run has ended.
     @contextlib.contextmanager
     def _begun(
         self,
@@ -677,14 +680,15 @@ class Pipeline:
         with torch.enable_grad(), saved.random_state(chunk.device):
             self._call(chunk, action, saved, again=True)
 
-    # Calls the module, and keeps what its backward step needs. Returns what leaves the stage.
+    # Calls the module. Keeps the data for its backward step in |saved|. Returns the tensors that
+    # leave the stage.
     def _call(
         self, chunk: Chunk, action: Any, saved: Saved, again: bool = False
     ) -> Sequence[torch.Tensor]:
         run = self._run
         arguments = []
         for tensor, has_grad in zip(action.inputs, chunk.input_has_grad):
-            # A leaf of its own for each micro-batch; the buffer is used by several.
+            # Each micro-batch has a leaf of its own, since several micro-batches use the buffer.
             argument = tensor.detach().to(chunk.device)
             if has_grad and torch.is_grad_enabled():
                 argument.requires_grad_()
@@ -706,7 +710,7 @@ class Pipeline:
         if not again:
             chunk.check_outputs(outputs, action.outputs)
         if torch.is_grad_enabled():
-            # Without the outputs themselves: what the graph does not need is freed.
+            # Keeps no outputs, so that those that the graph does not need are freed.
             saved.roots = [
                 _root(output) if output.requires_grad else None
                 for output, has_grad in zip(outputs, chunk.output_has_grad)
@@ -743,8 +747,9 @@ class Pipeline:
         saved.roots = [_root(loss) if loss.requires_grad and factor != 0 else None]
         saved.root_grads = [torch.full_like(loss.detach(), factor / run.whole * run.scale)]
 
-    # FSDP2 sums gradients in the last backward step, which therefore has to be there, also if its
-    # micro-batch counts nothing. Its loss may be no number, so the step begins at what the module returns.
+    # Returns the roots and gradients for a micro-batch that counts nothing. FSDP2 sums gradients in the
+    # last backward step, so even such a micro-batch has one. The loss may be NaN, so the step begins with
+    # zeros at the results of the module.
     def _begins_with_nothing(self, chunk: Chunk, result: Any) -> tuple[list[Any], list[torch.Tensor]]:
         if self._loss is None and not bool(torch.isfinite(result)):
             raise ValueError(
@@ -754,14 +759,14 @@ class Pipeline:
         made = [each for each in _tensors_of(result) if each.requires_grad]
         return [_root(each) for each in made], [torch.zeros_like(each) for each in made]
 
-    # The gradients with which the backward step of a micro-batch begins.
+    # Returns the roots and gradients with which the backward step of a micro-batch begins.
     def _begins(self, chunk: Chunk, action: Any) -> tuple[list[Any], list[torch.Tensor]]:
         saved = chunk.saved[action.micro_batch]
-        if not saved.has_graph:  # the plan says so, and the schedule has no step for it
+        if not saved.has_graph:  # the stage recomputes, and the schedule has no step for that
             self._recompute(chunk, action)
         grads = saved.root_grads
         if not chunk.is_last:
-            # Autograd may keep what it is given as the gradient of a parameter.
+            # These are copies, because autograd may keep them as gradients of parameters.
             grads = [each.to(chunk.device, copy=True) for each in action.output_grads]
         pairs = [(root, grad) for root, grad in zip(saved.roots, grads) if root is not None]
         return [root for root, _ in pairs], [grad for _, grad in pairs]
@@ -797,14 +802,14 @@ class Pipeline:
             for each in self._added:
                 each.begin()
             return
-        # Nothing is made here, and what the others make comes here too.
+        # This rank makes no gradients, but receives the sums.
         with self._buffers.working():
             for each in self._added:
                 each.begin_with_nothing()
         if self._added:
             self._buffers.wait()  # the library reads them without asking
 
-    # Gives the gradients of a stage to be added up: all its micro-batches have made theirs.
+    # Fills in the gradients of a stage to add up over ranks. All its micro-batches are done.
     def _reduce_grad(self, chunk: Chunk, action: Any) -> None:
         number = self._chunks.index(chunk)
         with torch.no_grad():
@@ -813,7 +818,7 @@ class Pipeline:
         if self._added:
             self._buffers.wait()  # the library reads them now
 
-    # Ends the pipeline on all ranks, those too that wait for losses.
+    # Ends the pipeline on all ranks, including ranks that wait for losses.
     def _fail(self, error: BaseException) -> None:
         reason = f"rank {self._rank}: {type(error).__name__}: {error}"[:400]
         self._losses.fail(reason)
@@ -832,14 +837,14 @@ class Pipeline:
                     parameter.grad.div_(weight / self._run.whole)
         return loss
 
-    # Raises ValueError if other gradients would have to be added up than those that all ranks know.
+    # Raises ValueError if the gradients to add up are not those that all ranks know.
     def _check_gradients(self) -> None:
         if list(map(id, self._shared_trainable())) != list(map(id, self._known)):
             raise ValueError(
                 "parameters were replaced, frozen or unfrozen: call update_gradients() on all ranks"
             )
 
-    # Returns the parameters whose gradients are added up, over ranks or modules of this one.
+    # Returns the parameters whose gradients are added up, over ranks or over modules of this rank.
     def _shared_trainable(self) -> list[nn.Parameter]:
         return [
             parameter
@@ -849,8 +854,8 @@ class Pipeline:
             for parameter in same
         ]
 
-    # Yields, for each item, the parameters of which this rank has copies, without those that FSDP2
-    # adds up, and those of earlier items.
+    # Yields each item with its parameters. Each parameter is a list of this rank's copies. Leaves out
+    # parameters that FSDP2 adds up, and parameters of earlier items.
     def _alike_by_item(self) -> Iterator[tuple[int, list[list[nn.Parameter]]]]:
         seen = self._fsdp_parameters()
         for item, modules in self._modules_by_item().items():
@@ -865,7 +870,7 @@ class Pipeline:
     def _fsdp_parameters(self) -> set[nn.Parameter]:
         return {each for chunk in self._chunks for each in chunk.fsdp_parameters}
 
-    # The modules that hold each item here, those that stages share first.
+    # Returns the modules that hold each item on this rank, with shared items first.
     def _modules_by_item(self) -> dict[int, list[nn.Module]]:
         found: dict[int, list[nn.Module]] = {}
         for chunk in self._chunks:
@@ -891,8 +896,8 @@ class Pipeline:
         with self._buffers.working():
             self._core.run(number, timeout, evaluates, None if lengths is None else list(lengths))
 
-    # Performs a run, and returns what end(time left) returns. If it does not come to that after its
-    # first step, the other ranks are told, whose calls end.
+    # Performs a run, and returns the result of end(time left). If the run or end() fails after the
+    # first step, tells the other ranks, so that their calls end.
     def _run_to(
         self,
         end: Callable[[_Countdown], _Ended],
@@ -916,7 +921,7 @@ class Pipeline:
         self._own.allreduce(own.contiguous(), total, op, timeout=timeout).wait()
         return total
 
-    # The gradients that count for the norm on this rank: each of the model's counts on one rank.
+    # Yields the gradients that count for the norm on this rank. Each gradient counts on one rank.
     def _counted(self) -> Iterator[torch.Tensor]:
         for each in self._fsdp_parameters():
             if each.grad is not None and _is_first_replica(each):
@@ -934,7 +939,7 @@ class Pipeline:
 def _callbacks(
     pipeline: weakref.ref[Pipeline], chunk: Chunk
 ) -> dict[str, Callable[[_core.PipelineAction], None]]:
-    """Returns the callbacks of a stage. They do not keep the pipeline."""
+    """Returns the callbacks of a stage. The callbacks do not keep the pipeline alive."""
 
     def calling(name: str) -> Callable[[_core.PipelineAction], None]:
         def call(action: _core.PipelineAction) -> None:
@@ -961,7 +966,8 @@ def _pair_of(
     pair: Callable[[Callable[[], None], Callable[[], None]], None] | None,
     callbacks: Sequence[Mapping[str, Callable[[_core.PipelineAction], None]]],
 ) -> Callable[[_core.PipelineAction, _core.PipelineAction], None] | None:
-    """Returns what performs two actions that may overlap by ``pair`` and the callbacks of the stages."""
+    """Returns a function that performs two actions by ``pair`` and the callbacks of the stages. Returns
+    None without ``pair``."""
     if pair is None:
         return None
 
@@ -982,24 +988,24 @@ def _pair_of(
 
 
 class _Run:
-    """What a run of the pipeline reads and makes."""
+    """The inputs and results of a run of the pipeline."""
 
     def __init__(self) -> None:
         self.inputs: list[tuple[Any, ...]] = []
         self.targets: list[tuple[Any, ...]] | None = None
         self.weights: list[float] | None = None
         self.is_weighted = False
-        # With weights: the tokens of a step, by the plan. Loss and gradients are divided by this first, and
-        # by their part of the weights at the end, so that short number formats do not overflow.
+        # With weights, the number of tokens of a step by the plan. Gradients are divided by this first. At the
+        # end they are divided by the sum of weights over this, so that short number formats do not overflow.
         self.whole = 1.0
         self.scale = 1.0
-        self.results = 0  # of forward steps of the last stage
+        self.results = 0  # number of results of the last stage's forward steps
         self.keeps_outputs = False
         self.outputs: dict[int, Any] = {}
 
 
 class _Countdown:
-    """What is left of a time limit in seconds; None: there is none."""
+    """Returns the seconds that are left of a time limit, or None without a limit."""
 
     def __init__(self, timeout: float | None) -> None:
         self._end = None if timeout is None else time.monotonic() + timeout
@@ -1009,7 +1015,7 @@ class _Countdown:
 
 
 def _shared_items(plan: Plan, pipeline: int, stages: Sequence[int]) -> set[int]:
-    """Returns the shared items that stages hold which do not have them among their own."""
+    """Returns the shared items that ``stages`` hold beside their own items."""
     found = set()
     for each in plan.document.get("shared", []):
         for holder in each["holders"]:
@@ -1038,14 +1044,15 @@ def _tensors_of(result: Any) -> Iterator[torch.Tensor]:
 
 
 def _is_first_replica(parameter: nn.Parameter) -> bool:
-    """Whether this rank's shard of a DTensor counts, among its replicas."""
+    """Whether this rank has the first replica of its shard of a DTensor."""
     place = parameter.device_mesh.get_coordinate()  # type: ignore[attr-defined]
     placements = parameter.placements  # type: ignore[attr-defined]
     return all(at == 0 for at, each in zip(place, placements) if each.is_replicate())
 
 
 def _root(tensor: torch.Tensor) -> Any:
-    """Returns what a backward step begins with. It does not keep the tensor, where torch can."""
+    """Returns the root at which a backward step begins. If torch supports it, the root does not keep the
+    tensor."""
     return get_gradient_edge(tensor) if _BEGINS_ANYWHERE else tensor
 
 

@@ -1,4 +1,4 @@
-"""Defines pipeline plans: which ranks hold which part of a model, and what goes between them."""
+"""Defines pipeline plans: which ranks hold which part of a model, and which tensors go between them."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from hetcomm.reshard.arrays import _type_name
 
 @dataclass(frozen=True)
 class Stage:
-    """A part of the model: its next ``items``, on ``ranks``, which share it by their degrees.
-    Stages with the same ranks are chunks of these ranks."""
+    """A part of the model: the next ``items`` items. The ``ranks`` share it by their degrees. Stages
+    with the same ranks are chunks of these ranks."""
 
     ranks: Sequence[int]
     items: int = 1
@@ -61,8 +61,8 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Boundary:
-    """What goes from a stage to a later one. ``in_flight``: items under way in each direction, 0
-    for as many as the schedule needs and one more."""
+    """The tensors that go from a stage to a later one. ``in_flight`` is the number of items under way in
+    each direction; 0 means one more than the schedule needs."""
 
     source: int
     destination: int
@@ -84,9 +84,9 @@ class Boundary:
 
 @dataclass(frozen=True)
 class Plan:
-    """A pipeline plan: a document that all ranks share (pipeline/README.md). It is checked when it
-    is made, and raises :class:`hetcomm.Error` with the entry, or the rank and the action, that is
-    wrong."""
+    """A pipeline plan: a document that all ranks share (pipeline/README.md). The constructor checks it.
+    For a wrong plan it raises :class:`hetcomm.Error`, which names the entry, or the rank and the
+    action."""
 
     document: Mapping[str, Any]
     _outline: dict[str, Any] = field(init=False, repr=False, compare=False)
@@ -112,9 +112,9 @@ class Plan:
         weight: str = "samples",
         **names: Any,
     ) -> Plan:
-        """Returns the plan of one pipeline. ``tensors`` go between any two neighbours, with
-        ``in_flight`` items under way; ``boundaries`` come instead of that, or beside it for other
-        stages. 0 items: as many as the schedule needs, with its times where it has any, and one more.
+        """Returns the plan of one pipeline. ``tensors`` go between any two neighbouring stages, with
+        ``in_flight`` items under way. 0 items means one more than the schedule needs with its times,
+        if it has any. ``boundaries`` replace the boundaries between these neighbours, or add others.
         ``schedule`` is a name, a :class:`Schedule`, or {"name": ..., "parameters": ...}.
         ``names`` are ``sequence``, ``precision``, ``optimizer``, ``cluster``, ``model`` and
         ``provenance``."""
@@ -217,7 +217,7 @@ class Plan:
         in_flight: Sequence[int] | None = None,
     ) -> Plan:
         """Returns the plan with another schedule, for :meth:`Pipeline.set_schedule`. ``in_flight``
-        has the items in flight behind each stage but the last; None leaves them as they are."""
+        has the items in flight after each stage but the last. None leaves the numbers unchanged."""
         document = json.loads(self.json)
         document["pipelines"][pipeline]["schedule"] = _schedule(schedule)
         for boundary in document["pipelines"][pipeline]["boundaries"] if in_flight else ():
@@ -232,12 +232,12 @@ class Plan:
 
     @property
     def hash(self) -> str:
-        """What ranks compare: equal for plans that differ in their provenance only."""
+        """The hash that ranks compare. Plans that differ only in their provenance have the same hash."""
         return self._outline["hash"]
 
     @property
     def outline(self) -> dict[str, Any]:
-        """What follows from the plan: groups of ranks, actions, activations, items in flight."""
+        """Facts that follow from the plan: groups of ranks, actions, activations, items in flight."""
         return self._outline
 
     def place_of(self, rank: int) -> tuple[int, list[int]]:
@@ -259,14 +259,16 @@ class Plan:
         format: str = "text",
     ) -> str:
         """Simulates a step with all pipelines at once, and returns a "text", a document as "json", an
-        "svg" or a Chrome "trace". ``stages`` has the times of each stage, of all pipelines one after
-        the other, or those of all: ``{"forward_ns": ..., "backward_ns": ...}``. Steps without a time
-        take none. ``links`` is a link model, as ``hetcomm_bench links --format json`` writes it, as a
-        dict, with the hosts of the plan's ranks (``hosts`` of :meth:`of`); transfers take no time
-        without it. ``nics`` has the NIC of each rank, unless ranks use the first one of their hosts.
-        ``items`` has the bytes of each item of the model, or those of any,
-        ``{"gradient_bytes": ..., "weight_bytes": ...}``: gradients are summed over all ranks that hold
-        the item, and weights gathered where a schedule has UNSHARD."""
+        "svg" or a Chrome "trace".
+
+        ``stages`` is a list with the times of each stage, of all pipelines one after the other, or the
+        times that all stages have: ``{"forward_ns": ..., "backward_ns": ...}``. Steps without a time
+        take no time. ``links`` is a link model, as ``hetcomm_bench links --format json`` writes it, as
+        a dict, with the hosts of the plan's ranks (``hosts`` of :meth:`of`). Without ``links``
+        transfers take no time. ``nics`` has the NIC of each rank. By default ranks use the first NIC
+        of their hosts. ``items`` is a list with the bytes of each item of the model, or the bytes that
+        all items have: ``{"gradient_bytes": ..., "weight_bytes": ...}``. Gradients are summed over all
+        ranks that hold the item. Weights are gathered where a schedule has UNSHARD."""
         if links is not None and not isinstance(links, Mapping):
             raise TypeError(f"links are a {type(links).__name__}, and no dict: use json.loads(text)")
         question: dict[str, Any] = {
@@ -293,14 +295,15 @@ class Plan:
         limit: int | None = None,
         may_split: bool = False,
     ) -> str:
-        """Compares a run of ``pipeline`` with its forecast. ``traces`` are those of its ranks, as
-        "json", at least one for each stage. Returns a "text", "json" with what its steps and
-        transfers took, what the run would take with each step as long as it was ("replayed_ns"),
-        what moved by more than 10 % from ``times``, and which schedule would do better
-        ("proposal", for :meth:`with_schedule`), or an "svg" with the run below its forecast.
-        ``times`` are as for :meth:`Schedule.forecast`. A proposed schedule keeps the live limits of
-        the stages and at most ``limit`` activations on a rank (None: as many as the rank that keeps
-        most now), and splits backward steps only if the present one does, or with ``may_split``."""
+        """Compares a run of ``pipeline`` with its forecast. ``traces`` are the traces of its ranks, as
+        "json", at least one for each stage. ``times`` are as for :meth:`Schedule.forecast`.
+
+        Returns a "text", "json", or an "svg" with the run below its forecast. The JSON has the times
+        of steps and transfers, the simulated time of a run with these step times ("replayed_ns"), the
+        times that moved by more than 10 % from ``times``, and a better schedule ("proposal", for
+        :meth:`with_schedule`). A proposed schedule keeps the live limits of the stages and at most
+        ``limit`` activations on a rank (None: as many as the rank that keeps most now). It splits
+        backward steps only if the present schedule does, or with ``may_split``."""
         made = self._outline["pipelines"][pipeline]
         question: dict[str, Any] = {
             "format": "hetcomm schedule question",

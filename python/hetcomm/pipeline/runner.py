@@ -20,9 +20,10 @@ _KINDS = {
 
 @dataclass(frozen=True)
 class Gradient:
-    """The gradient of a tensor of weights: ``item`` of the model, ``index`` among the tensors of the
-    item, how the ranks of the stage hold it, and the array in which this rank has it. Ranks whose
-    gradients are added, such as those of a data degree, have different terms in ``layout``."""
+    """The gradient of a tensor of weights. ``item`` is the item of the model, and ``index`` the index
+    among the tensors of the item. ``layout`` says how the ranks of the stage hold the gradient, and
+    ``array`` has this rank's part. Ranks whose gradients are added, such as those of a data degree,
+    have different terms in ``layout``."""
 
     item: int
     index: int
@@ -31,22 +32,23 @@ class Gradient:
 
 
 class Runner(_core.Pipeline):
-    """Performs the steps of this rank by a plan. All ranks of ``communicator`` make it, with the
-    same plan.
+    """Performs the steps of this rank by a plan. All ranks of ``communicator`` make the object, with
+    the same plan.
 
     ``chunks`` has the callbacks of each stage of this rank, by kind of step: "forward", "backward",
-    "input_grad", "weight_grad" and "recompute", as the schedule needs them, and if wanted
-    "reduce_grad", "unshard" and "reshard". A callback gets a :class:`hetcomm._core.PipelineAction`,
-    whose ``inputs``, ``outputs``, ``output_grads`` and ``input_grads`` are arrays in buffers of the
-    pipeline: inputs and gradients of outputs keep their contents until the last step of their
-    micro-batch. ``wrap(tensor)`` makes the array, once for each buffer; ``tensor.array`` speaks
-    DLPack and Python's buffer protocol. After :meth:`set_schedule` and :meth:`close` no array may
-    be used. An exception of a callback is raised by :meth:`run`, and ends it on all ranks.
-    ``stream`` is the library's handle of a stream of this rank's device in the plan. Callbacks may
-    then return before their work in it has ended, but for "reduce_grad". 0: there is none. ``wait()``
-    waits for that work: it is called before buffers are freed. ``pair(first, second)`` performs two
-    actions that may overlap, such as "(0F7;7B3)OVERLAP_F_B", in place of their callbacks. Without it
-    they run one after the other.
+    "input_grad", "weight_grad" and "recompute", as the schedule needs them. "reduce_grad", "unshard"
+    and "reshard" are optional. A callback gets a :class:`hetcomm._core.PipelineAction`. Its
+    ``inputs``, ``outputs``, ``output_grads`` and ``input_grads`` are arrays in buffers of the
+    pipeline. Inputs and gradients of outputs keep their contents until the last step of their
+    micro-batch. ``wrap(tensor)`` makes the array, once for each buffer. ``tensor.array`` supports
+    DLPack and Python's buffer protocol. After :meth:`set_schedule` and :meth:`close` no array may be
+    used. :meth:`run` raises the exception of a callback, which ends the run on all ranks.
+
+    ``stream`` is the library's handle of a stream of this rank's device in the plan, or 0 for none.
+    With a stream, callbacks other than "reduce_grad" may return before their work in it has ended.
+    ``wait()`` waits for that work, and is called before buffers are freed. ``pair(first, second)``
+    performs two actions that may overlap, such as "(0F7;7B3)OVERLAP_F_B", in place of their
+    callbacks. Without ``pair`` the actions run one after the other.
     """
 
     def __init__(
@@ -80,17 +82,19 @@ class Runner(_core.Pipeline):
         super().close()
 
     def __del__(self) -> None:
-        # Nothing is left to tell of an error.
+        # No caller is left to handle an error.
         with contextlib.suppress(Exception):
             self._wait()
 
     def set_gradients(self, gradients: Sequence[Gradient], timeout: float | None = None) -> None:
-        """Names the gradients that runs add up from now on, instead of those named before. All ranks
-        call it, and those that hold an item all name its tensors. When a stage has performed its
-        last step that changes gradients, the arrays are read, and at the end of the run each holds
-        the sum over all ranks that hold the same elements: also of other stages and pipelines, which
-        may cut the tensor otherwise. Arrays must not be used in between. Work of devices on them has
-        ended when the step returns that changes them."""
+        """Names the gradients that runs add up from now on. They replace the gradients named before.
+        All ranks call this. All ranks that hold an item name its tensors.
+
+        The library reads a stage's arrays when the stage has performed its last step that changes
+        gradients. At the end of the run each array holds the sum over all ranks that hold the same
+        elements, even in other stages and pipelines, which may cut the tensor differently. Arrays
+        must not be used in between. A step that changes an array must return only when the device's
+        work on the array has ended."""
         own = [(each.item, each.index, each.layout, each.array) for each in gradients]
         super().set_gradients(own, timeout)
 

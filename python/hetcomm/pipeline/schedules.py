@@ -13,9 +13,9 @@ _FORMAT = {"format": "hetcomm schedule question", "version": 1}
 
 
 class Schedule:
-    """A pipeline schedule. It is checked when it is made: a schedule in which a step is missing or
-    there twice, or whose ranks would wait for each other without end, raises
-    :class:`hetcomm.Error`, which names the rank and the action.
+    """A pipeline schedule. The constructor checks it. A schedule that lacks a step, has a step twice,
+    or lets ranks wait for each other without end raises :class:`hetcomm.Error`, which names the rank
+    and the action.
 
     Make one by its name, from actions, or from a text in the CSV form of
     torch.distributed.pipelining::
@@ -44,7 +44,7 @@ class Schedule:
         **parameters: Any,
     ) -> Schedule:
         """Returns the schedule called ``name``, such as "1f1b", "h-1f1b" or "zb-v". ``chunks`` is the
-        number of stages on each rank. Default: 1, or 2 for schedules of several. ``parameters``
+        number of stages on each rank. Default: 1, or 2 for schedules that need several. ``parameters``
         are ``warmups``, ``slow_boundaries``, ``recomputed_stages``, ``epsilon_ppm``, ``order``,
         ``whole_backward``, ``effort`` and ``seed``, where the schedule takes them; ``times``; and
         for "arranged", which searches under a limit, ``limits``."""
@@ -59,7 +59,7 @@ class Schedule:
         cls, actions: Sequence[Sequence[str]], rank_of: Sequence[int] | None = None
     ) -> Schedule:
         """Returns the schedule of a list of cells for each rank. ``rank_of`` has the rank of each
-        stage; without it the rank that computes for a stage has it."""
+        stage. By default it is the rank that computes for the stage."""
         schedule: dict[str, Any] = {"actions": [list(each) for each in actions]}
         if rank_of is not None:
             schedule["rank_of"] = list(rank_of)
@@ -85,12 +85,12 @@ class Schedule:
 
     @property
     def peaks(self) -> list[int]:
-        """The most activations that live at a time, by rank; with ``memory``, in its unit."""
+        """The most activations that live at a time, for each rank. With ``memory``, in its unit."""
         return self._answer["peaks"]
 
     @property
     def has_times(self) -> bool:
-        """Whether it was made with times of stages and boundaries."""
+        """Whether the schedule was made with times of stages and boundaries."""
         return "times" in self._question
 
     def csv(self, level: str = "compute", **options: Any) -> str:

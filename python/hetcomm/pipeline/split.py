@@ -1,10 +1,10 @@
 """Splits the backward step of a part of a graph: first the gradients of its inputs, and later those
-of its parameters. That is what the I and W of zero-bubble schedules need (Qi et al., 2023).
+of its parameters. Zero-bubble schedules need this for their I and W steps (Qi et al., 2023).
 
 A node of the graph is *on the way* if an input of the part can be reached from it. The first pass
-goes over these nodes alone, and keeps the gradients that come to those with parameters beside the
-way. The second pass begins there. Where a parameter hangs on several nodes of the way, its gradient
-is formed in the first pass: the second one would count the way between them twice.
+visits only these nodes. It keeps the gradients that arrive at nodes with parameters beside the way.
+The second pass begins at those nodes. If several nodes of the way lead to a parameter, the first
+pass forms its gradient: the second pass would count the way between these nodes twice.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ _BEGINS_ANYWHERE = tuple(int(part) for part in torch.__version__.split(".")[:2])
 
 
 class SplitBackward:
-    """The backward step of one micro-batch. ``roots`` are what it begins with, and ``inputs`` the
-    leaves whose gradients are wanted first. Keep the object until both passes were made."""
+    """The backward step of one micro-batch. The step begins at ``roots``. ``inputs`` are the leaves
+    whose gradients are wanted first. Keep the object until both passes are done."""
 
     def __init__(self, roots: Sequence[Any], inputs: Sequence[torch.Tensor]) -> None:
         self._roots = [_edge(each) for each in roots]
@@ -29,7 +29,7 @@ class SplitBackward:
         self._root_grads: list[torch.Tensor | None] = []
         self._early: list[tuple[torch.Tensor, torch.Tensor | None]] = []
         self._kept: dict[Any, tuple[torch.Tensor | None, ...]] = {}
-        self._later: dict[Any, list[torch.Tensor]] = {}  # by node of the way; None: the roots
+        self._later: dict[Any, list[torch.Tensor]] = {}  # parameters by node of the way; None: the roots
         self._find()
 
     def _find(self) -> None:
@@ -39,7 +39,7 @@ class SplitBackward:
         for node in order:
             if node in ends or any(next_ in on_the_way for next_ in _next(node)):
                 on_the_way.add(node)
-        beside: dict[Any, dict[Any, torch.Tensor]] = {}  # by node: its parameters, by theirs
+        beside: dict[Any, dict[Any, torch.Tensor]] = {}  # for each node: parameters, by their own nodes
         for node in order:
             if node in on_the_way:
                 continue
@@ -49,7 +49,7 @@ class SplitBackward:
             for next_ in _next(node):
                 own.update(beside[next_])
             beside[node] = own
-        where: dict[Any, set[Any]] = {}  # by the node of a parameter
+        where: dict[Any, set[Any]] = {}  # nodes of the way that lead to a parameter, by its own node
         leaves: dict[Any, torch.Tensor] = {}
         begins = [(None, edge.node) for edge in self._roots if edge.node not in on_the_way]
         for node in order:
@@ -89,7 +89,7 @@ class SplitBackward:
         return list(grads[: len(self._inputs)])
 
     def weight_grads(self) -> None:
-        """Adds the gradients of the parameters to theirs."""
+        """Adds the new gradients of the parameters to their ``grad``."""
         for parameter, grad in self._early:
             _add(parameter, grad)
         for node, parameters in self._later.items():
@@ -111,7 +111,7 @@ def _next(node: Any) -> list[Any]:
 
 
 def _in_order(begins: Iterable[Any]) -> list[Any]:
-    """Returns the nodes that can be reached, each behind those that come after it in the graph."""
+    """Returns the nodes that can be reached. Each node comes after its successors in the graph."""
     order: list[Any] = []
     seen: set[Any] = set()
     stack: list[tuple[Any, bool]] = [(node, False) for node in begins]

@@ -146,8 +146,8 @@ class _Copy:
 
 def number_copies(boxes: list[Box]) -> list[Box]:
     """Gives each box the number of the first copy of its term in which no box overlaps it yet."""
-    first: dict[tuple[Any, ...], int] = {}  # by box: all copies before this number hold it
-    copies: dict[int, list[_Copy]] = {}  # by term
+    first: dict[tuple[Any, ...], int] = {}  # for each box: all copies before this number hold it
+    copies: dict[int, list[_Copy]] = {}  # the copies of each term
     result = []
     for box in boxes:
         own = copies.setdefault(box.term, [])

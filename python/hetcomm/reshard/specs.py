@@ -1,4 +1,4 @@
-"""The tensors of one rank, as a framework describes them."""
+"""Lets a framework describe the tensors of one rank."""
 
 from __future__ import annotations
 

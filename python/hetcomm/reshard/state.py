@@ -27,7 +27,7 @@ class _Entry:
     shape: tuple[int, ...]
     layouts: tuple[Layout, Layout]
     types: tuple[str, str]
-    boxes: tuple[Box, ...]  # of this rank at the destination
+    boxes: tuple[Box, ...]  # this rank's boxes at the destination
     lands: bool  # true if it lands in a bucket on this rank
 
     def bytes_of(self) -> int:

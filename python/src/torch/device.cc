@@ -469,7 +469,8 @@ void drop_memory(void* instance, void* memory) { of(instance).drop(memory); }
 
 at::Tensor named_memory(void* instance, const void* name) {
   const at::Tensor bytes = of(instance).bytes(name);
-  // With a version counter of its own: autograd takes writes to one part for writes to all others.
+  // The result has its own version counter, because autograd takes writes to one part for writes to
+  // all others.
   return bytes.defined() ? bytes.variable_data() : bytes;
 }
 

@@ -16,8 +16,8 @@
 
 namespace hetcomm::torch_backend {
 
-// Table of functions, each with an id that its owner chose. They are called in the order of the
-// ids. A call may still be running on another thread when remove() returns. [any-thread]
+// A HookTable holds functions, each with an id that its owner chose. It calls them in the order of
+// the ids. A call may still be running on another thread when remove() returns. [any-thread]
 //
 // Functions may be Python objects, which are copied and destroyed under the GIL. The table does
 // neither under its own lock, because a thread that holds the GIL may wait for that lock.

@@ -1,4 +1,4 @@
-// The work that stands for all works of a batch.
+// JointWork stands for all works of a batch.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// The Python module of the process group. It is built for one minor version of torch.
+// Binds the process group as a Python module. The module is built for one minor version of torch.
 #include <chrono>
 #include <memory>
 #include <pybind11/chrono.h>
@@ -24,7 +24,8 @@ using Options = ProcessGroup::Options;
 template <typename T>
 using Ref = c10::intrusive_ptr<T>;
 
-// A tensor on a device, registered with a context for the lifetime of this object.
+// A NamedTensor is a tensor on a device. A context has its memory registered for the lifetime of
+// this object.
 class NamedTensor {
  public:
   NamedTensor(std::shared_ptr<SharedContext> context, const at::Tensor& tensor)

@@ -59,8 +59,9 @@ at::Tensor empty_like_rows(const at::Tensor& model, int64_t rows) {
   return at::empty(sizes, model.options());
 }
 
-// One operation, which lives until its second step has ended. It does not use the process group,
-// because a callback of an earlier operation may drop the last reference to the process group.
+// A SparseAllreduce is one operation. It lives until its second step has ended. It does not use the
+// process group, because a callback of an earlier operation may drop the last reference to the
+// process group.
 class SparseAllreduce {
  public:
   using Tensors = Operations::Tensors;

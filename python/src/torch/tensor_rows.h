@@ -20,8 +20,8 @@ bool fits(const at::Tensor& bytes, const Rows& rows);
 // Returns whether both have the same number of rows with the same number of bytes.
 bool have_one_shape(const Rows& one, const Rows& other);
 
-// The size of the largest element, up to 8 bytes, that divides all given numbers. torch's kernels
-// copy element by element, so large elements are faster.
+// Width is the size of the largest element, up to 8 bytes, that divides all given numbers. torch's
+// kernels copy element by element, so large elements are faster.
 class Width {
  public:
   void divide(uint64_t number);

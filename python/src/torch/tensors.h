@@ -26,7 +26,8 @@ hetcomm_datatype_t datatype_to_move(const at::Tensor& tensor);
 // Returns the library's type of |tensor|. Throws if there is none.
 hetcomm_datatype_t datatype_to_reduce(const char* operation, const at::Tensor& tensor);
 
-// A tensor whose elements lie one after another in memory, in the order of its dimensions.
+// A Packed has a tensor whose elements lie one after another in memory, in the order of its
+// dimensions.
 struct Packed {
   at::Tensor tensor;
   hetcomm_memory_t* memory = nullptr;  // owned by the work; null if in host memory or empty

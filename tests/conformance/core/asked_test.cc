@@ -253,7 +253,7 @@ INSTANTIATE_TEST_SUITE_P(Over, Asked,
                          [](const auto& test) { return test.param.name; });
 
 // In every round, on both ranks, connections fail and operations are cancelled and started.
-TEST(AskedFaults, PlacesAreCountedAcrossFailingConnections) {
+TEST(AskedFaults, RequestLimitHoldsWhileConnectionsFail) {
   for (const size_t instances : {size_t{1}, size_t{3}}) {
     std::atomic<uint64_t> broken{0};
     run_core_job(

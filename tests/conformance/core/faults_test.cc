@@ -191,7 +191,7 @@ TEST(CoreRails, CreditLostWithAConnectionIsReturnedAgain) {
 }
 
 // A host with many NICs has this many rails.
-TEST(CoreRails, TwentyRailsOfOneKindShareMessages) {
+TEST(CoreRails, MessageArrivesOverTwentyRailsOfOneKind) {
   FaultPlan plan;
   plan.instances = 20;
   run_core_job(
@@ -209,7 +209,7 @@ TEST(CoreRails, TwentyRailsOfOneKindShareMessages) {
 
 // The receiver grants part of a message to a connection that the sender does not know yet: the news
 // of it is late, and the grant arrived over another connection.
-TEST(CoreRails, GrantMayArriveBeforeItsConnection) {
+TEST(CoreRails, MessageArrivesIfItsGrantPrecedesTheConnection) {
   for (uint64_t seed = 1; seed <= 4; ++seed) {
     run_core_job(
         2, "TIMEOUT=10s;LOG=error;",

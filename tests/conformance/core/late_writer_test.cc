@@ -40,7 +40,7 @@ class LateWriter : public ::testing::TestWithParam<LateCase> {};
 
 void step(CoreMember& member) { member.communicator().job().engine().poke(); }
 
-TEST_P(LateWriter, LateWriterNeverTouchesAReturnedBuffer) {
+TEST_P(LateWriter, SenderThatResumesLateNeverTouchesAReturnedBuffer) {
   const LateCase& test_case = GetParam();
   const auto factories = [&](int rank) {
     FaultPlan plan;

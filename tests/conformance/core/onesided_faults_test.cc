@@ -212,7 +212,7 @@ TEST_P(AccessFaults, NotificationsAndAtomicsTakeEffectOnce) {
 
 // Runs one operation at a time, so that nothing else shows its outcome. Large operations use all
 // connections.
-TEST_P(AccessFaults, EachOperationEndsOnItsOwn) {
+TEST_P(AccessFaults, OperationEndsWithoutAnyOtherInProgress) {
   std::atomic<bool> done{false};
   std::atomic<uint64_t> broken{0};
   run_core_job(

@@ -143,7 +143,7 @@ SplitOutcome split_and_talk(CoreMember& me, int64_t failing, std::atomic<int>& d
   return outcome;
 }
 
-TEST(OutOfMemory, SplitOrItsCommunicatorFailsOnBothRanks) {
+TEST(OutOfMemory, SplitThatFailsOnOneRankLeavesNoWorkingCommunicator) {
   int failures = 0;
   int alone = 0;  // the split failed, and nothing else
   for (int64_t allocation = 0; allocation < 300; ++allocation) {

@@ -616,7 +616,7 @@ TEST_F(Initiator, GrantOutsideTheMessageEndsTheSend) {
 
 class WrongLength : public Initiator, public ::testing::WithParamInterface<size_t> {};
 
-TEST_P(WrongLength, GetTakesAllItsBytesOrNone) {
+TEST_P(WrongLength, AnswerOfAnotherLengthThanTheGetEndsTheConnection) {
   Operation* const get = start(OperationKind::kGet);
   drive();
   const std::vector<uint64_t> ids = heard(MessageKind::kGet);

@@ -586,7 +586,7 @@ TEST_P(CoreTrackEnds, RunCostsOneGrantAndItsData) {
 }
 
 // Pieces that have ended make room for later ones.
-TEST_P(CoreTrackEnds, TrackCarriesMoreThanMayBeUnderWay) {
+TEST_P(CoreTrackEnds, TrackCarriesMoreBytesThanMayBeInFlight) {
   run([&](CoreMember& me) {
     const bool sends = me.rank() == 0;
     TrackEnd end(me, sends ? End::kSending : End::kReceiving, 1 - me.rank(),
@@ -658,7 +658,7 @@ TEST_P(CoreTrackEnds, RunsBetweenHostAndDeviceArriveIntact) {
 }
 
 // Closed tracks leave nothing behind. Many are created, in sequence and concurrently.
-TEST_P(CoreTrackEnds, ManyClosedTracksLeaveNothingBehind) {
+TEST_P(CoreTrackEnds, TracksWithReusedTagsCarryTheRightRuns) {
   run([&](CoreMember& me) {
     const bool sends = me.rank() == 0;
     std::vector<std::byte> bytes(64);
@@ -683,7 +683,7 @@ TEST_P(CoreTrackEnds, ManyClosedTracksLeaveNothingBehind) {
   });
 }
 
-TEST_P(CoreTrackEnds, RankSendsToItself) {
+TEST_P(CoreTrackEnds, RunsFromARankToItselfArriveIntact) {
   run([&](CoreMember& me) {
     const TrackTerms terms{.tag = 1, .most_bytes = 70'000, .depth = 2};
     TrackEnd out(me, End::kSending, me.rank(), terms);

@@ -167,7 +167,7 @@ TEST_P(BulkTransfers, GetsWriteExactlyTheRightBytes) {
   run_pair(options(), near, far);
 }
 
-TEST_P(BulkTransfers, TransfersInBothDirectionsMixWithMessages) {
+TEST_P(BulkTransfers, TransfersInBothDirectionsAndMessagesArriveIntact) {
   constexpr size_t kTransfers = 24;
   const uint64_t size = GetParam().slow() ? 50'000 : 400'000;
   const auto both = [&](Side& side) {

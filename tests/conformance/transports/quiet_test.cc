@@ -182,7 +182,7 @@ TEST_P(Quiet, GetFromARevokedSourceFailsOrReturnsOldBytes) {
   run_pair(options(), near, far);
 }
 
-TEST_P(Quiet, EndpointMayEndAtAnyPoint) {
+TEST_P(Quiet, EndOfAnEndpointAtAnyPointLeavesMemoryUntouched) {
   const auto near = [&](Side& side) {
     Random random(seed());
     for (int i = 0; i < count(); ++i) {

@@ -26,7 +26,7 @@ TEST(MemoryFile, HasTheRequestedSizeAndCanBeSealed) {
   EXPECT_EQ(fcntl(file->get(), F_ADD_SEALS, F_SEAL_SHRINK), 0);
 }
 
-TEST(MemoryFile, FileSizeLimitReturnsAStatus) {
+TEST(MemoryFile, FileOverTheSizeLimitReturnsAStatus) {
   rlimit before{};
   ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
   rlimit low = before;

@@ -40,7 +40,7 @@ TEST(Printable, InvalidUtf8IsEscaped) {
   EXPECT_EQ(printable("\xff\xfe"), "\\xff\\xfe");
 }
 
-TEST(Durations, PrintInTheUnitInWhichTheyWereSet) {
+TEST(Durations, ArePrintedInASuitableUnit) {
   constexpr uint64_t kMs = 1'000'000;
   EXPECT_EQ(duration_text(3'000 * kMs), "3 s");
   EXPECT_EQ(duration_text(300'000 * kMs), "300 s");

@@ -198,7 +198,7 @@ TEST_F(DigestTest, EveryRankGetsTheSameDigestAndValue) {
   }
 }
 
-TEST_F(DigestTest, RelaysUseTlsIfTheJobDoes) {
+TEST_F(DigestTest, RelaysPassDigestAndValueInAJobWithTls) {
   const test::Certificates files;
   test::World world(9);
   run(
@@ -411,7 +411,7 @@ void take_part_and_die(Bootstrap& job, int rank, const RelayContact& contact,
 }
 
 // Uses blocks of 4: the second block loses members, its leader, or all but its last member.
-TEST_F(DigestTest, ValueReachesTheOthersIfRanksDieAfterTheirCards) {
+TEST_F(DigestTest, DigestReachesTheOthersIfRanksDieAfterTheirCards) {
   for (const bool silent : {false, true}) {
     for (const std::set<int>& dead : {std::set<int>{5}, {4}, {4, 5, 6}, {5, 9, 10}}) {
       test::World world(37);
@@ -471,7 +471,7 @@ TEST_F(RelayChainTest, ValuePassesFromRankToRank) {
 }
 
 // All ranks begin at once and forward pieces as they arrive.
-TEST_F(RelayChainTest, WaitingRanksGetEachPieceAsItArrives) {
+TEST_F(RelayChainTest, RanksThatPullBeforeTheOfferGetTheValue) {
   std::vector<std::thread> threads;
   for (int rank = 1; rank < 4; ++rank) {
     threads.emplace_back([&, rank] {
@@ -587,7 +587,7 @@ TEST_F(RelayChainTest, RelayEndsOnceItsReadersHaveTheValue) {
   late.join();
 }
 
-TEST_F(RelayChainTest, HostileContactsAndMessagesAreRefused) {
+TEST_F(RelayChainTest, TruncatedContactsAndOversizedHandoutsAreRefused) {
   ByteWriter writer;
   relays_[0]->contact().encode(writer);
   for (size_t length = 0; length <= writer.bytes().size(); ++length) {

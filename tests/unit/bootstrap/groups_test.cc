@@ -472,7 +472,7 @@ TEST_F(CallbackGroupsTest, MissingRankIsNamed) {
   });
 }
 
-TEST_F(CallbackGroupsTest, FailureOfRankZerosBlockIsNotThatOfAnotherBlock) {
+TEST_F(CallbackGroupsTest, FailureInRankZerosBlockIsNotReportedInAnotherBlock) {
   test::World world(6);
   run(world, {0, 3}, 6, [&](int rank, Bootstrap& job) {
     const auto values =

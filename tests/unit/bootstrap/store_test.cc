@@ -393,7 +393,7 @@ TEST_F(StoreTest, ClientRefusesOversizedArguments) {
           .ok());
 }
 
-TEST_F(StoreTest, GarbageClosesOnlyItsOwnConnection) {
+TEST_F(StoreTest, GarbageDoesNotAffectOtherConnections) {
   start();
   StoreClient good(log_, options(0));
   std::mt19937 random(3);
@@ -735,7 +735,7 @@ TEST_F(StoreTest, TruncatedReplyIsRequestedAgain) {
 }
 
 // Another job's store occupies the port, and ends before this job's store starts.
-TEST_F(StoreTest, SecretMismatchOfAnEarlierStoreIsNotCountedTwice) {
+TEST_F(StoreTest, StoreIsFoundAfterAnEarlierStoreWithAnotherSecretEnds) {
   start();
   const Address address = server_->address();
   std::thread late([&] {

@@ -154,7 +154,7 @@ TEST(BulkChooser, NewSizeStartsWithTheChoiceOfTheNextSmallerSize) {
 }
 
 // One message may have suffered a thread switch, or found all its data in the cache.
-TEST(TwoWays, OneOutlierInATrialDoesNotChangeTheChoice) {
+TEST(TwoWays, OneOutlierInATrialDoesNotChangeTheCost) {
   for (const double odd : {100.0, 0.01}) {
     for (uint32_t when = 0; when < TwoWays::kBurst; ++when) {
       TwoWays ways;

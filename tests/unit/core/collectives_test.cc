@@ -667,7 +667,7 @@ TEST(CollectiveClusters, TwoLevelAlgorithmsSendLittleBetweenClusters) {
 }
 
 // Uses the algorithms for large data, with and without rounding.
-TEST(CollectiveRounding, RoundingOnceSendsNoAdditionalBytes) {
+TEST(CollectiveRounding, RoundingOnceSendsMoreBytesOnlyInReduceAndScan) {
   const auto moved = [](Kind kind, Algorithm algorithm, uint32_t ranks, bool rounds) {
     const Case test{
         .kind = kind, .algorithm = algorithm, .ranks = ranks, .elements = 26880, .rounds = rounds};
@@ -925,7 +925,7 @@ TEST(LinkCost, TimesDoNotOverflow) {
   EXPECT_EQ((LinkCost{.latency_ns = 1, .bytes_per_s = 0}.time_ns(0)), 1U);
 }
 
-TEST(CollectiveAlgorithms, NamesAreFoundAndUnknownNamesListAll) {
+TEST(CollectiveAlgorithms, KnownNamesAreFoundAndAnUnknownNameListsTheChoices) {
   Algorithm algorithm = Algorithm::kChosen;
   std::string known;
   EXPECT_TRUE(find_algorithm(Kind::kAllreduce, "ring", &algorithm, &known));

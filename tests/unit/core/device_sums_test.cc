@@ -321,7 +321,7 @@ TEST_F(DeviceSumsTest, HostTakesOverOnlyIfTheDeviceWroteNothing) {
   run(sums, sum);
 }
 
-TEST_F(DeviceSumsTest, DeviceThatFailedIsNotUsedAgain) {
+TEST_F(DeviceSumsTest, DeviceThatFailedIsSeldomTriedAgain) {
   const Device real = create_sim_device("sim-address", "memory=64M").value();
   const size_t index = devices_.add({&failing_table(*real.table), real.instance}).value();
   DeviceSums sums(devices_, staging_, Mode::kMeasured);
@@ -340,7 +340,7 @@ TEST_F(DeviceSumsTest, DeviceThatFailedIsNotUsedAgain) {
   EXPECT_LT(later, 20);
 }
 
-TEST_F(DeviceSumsTest, NothingIsAllocatedWhileAStreamIsHeldBack) {
+TEST_F(DeviceSumsTest, UnpreparedDeviceIsNotUsedWhileAStreamIsHeldBack) {
   DeviceSums sums(devices_, staging_, Mode::kDevice);
   const DeviceSum sum = plain_sum(1000);
   devices_.calls().add_hold();
@@ -362,7 +362,7 @@ TEST_F(DeviceSumsTest, NothingIsAllocatedWhileAStreamIsHeldBack) {
 }
 
 // An allocation would fail and never be tried again.
-TEST_F(DeviceSumsTest, NoAllocationIsTriedWhileAStreamIsHeldBack) {
+TEST_F(DeviceSumsTest, FullMemoryDuringAHoldDoesNotExcludeTheDevice) {
   DeviceSums sums(devices_, staging_, Mode::kDevice);
   const DeviceSum sum = plain_sum(1000);
   {

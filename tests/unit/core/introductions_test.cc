@@ -219,7 +219,7 @@ TEST_F(CoreIntroductions, LostRankFreesItsSlot) {
   EXPECT_THAT(asked(), ElementsAre(19));
 }
 
-TEST_F(CoreIntroductions, RankThatForgotThisOneIsAskedAgain) {
+TEST_F(CoreIntroductions, RankThatLostThisRanksProfileIsAskedAgain) {
   ask(5);
   answer(5);
   ASSERT_TRUE(introductions_.knows(5));

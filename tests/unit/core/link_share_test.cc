@@ -369,7 +369,7 @@ TEST(CoreLinkShare, SharesFollowChangesOfTheLinkRate) {
 }
 
 // Two queues share a bottleneck beyond the interface, which a third queue avoids.
-TEST(CoreLinkShare, SharedBottleneckIsDividedByWeight) {
+TEST(CoreLinkShare, SharedBottleneckAndLinkAreFullyUsed) {
   Net net(100e6, {{.weight = 3, .trunk = 1}, {.weight = 1, .trunk = 1}, {.weight = 1}});
   net.set_trunk(1, 20e6);
   net.run(4000);
@@ -437,7 +437,7 @@ TEST(CoreLinkShare, QueuesWithinTheHostAreNotPaced) {
   EXPECT_NEAR(rates[0] / rates[1], 1, 0.02);
 }
 
-TEST(CoreLinkShare, BytesHeldBySocketsCountAsUnsent) {
+TEST(CoreLinkShare, SharesHoldDespiteSocketBuffers) {
   for (const double link : {6e6, 25e6, 125e6}) {
     for (const double buffer : {2e6, 8e6}) {
       if (buffer / link > 0.5) continue;  // the buffers would hold half a second of traffic
@@ -460,7 +460,7 @@ TEST(CoreLinkShare, OtherTrafficDoesNotChangeTheShares) {
   EXPECT_GE(sum(rates), 0.93 * (1 - 0.7 * 0.3) * 25e6);
 }
 
-TEST(CoreLinkShare, SharesRecoverAfterAnOutage) {
+TEST(CoreLinkShare, ThroughputRecoversAfterAnOutage) {
   for (const double begin_ms : {50.0, 300.0, 1500.0, 2250.0}) {
     SCOPED_TRACE(begin_ms);
     Net net(125e6, {{.weight = 1}, {.weight = 3, .cap = 10e6}});
@@ -530,7 +530,7 @@ TEST(CoreHoldingTrial, IsNotMisledByOtherRateChanges) {
   }
 }
 
-TEST(CoreHoldingTrial, EarlierShortfallDoesNotCountInALaterOne) {
+TEST(CoreHoldingTrial, ShortfallOfAnEarlierTrialDoesNotCount) {
   HoldingTrial trial;
   uint64_t now_ns = 1'000'000'000;
   trial.start(0, now_ns);
@@ -558,7 +558,7 @@ TEST(CoreHoldingTrial, PauseOfTheQueueGivesNoVerdict) {
 }
 
 // Every network carries nearly as much as without weights, and no queue starves.
-TEST(CoreLinkShare, RandomNetworksAreFullyUsed) {
+TEST(CoreLinkShare, RandomNetworksCarryNearlyAsMuchAsWithoutWeights) {
   double worst = 1;
   for (uint64_t seed = 1; seed <= 20; ++seed) {
     SCOPED_TRACE(seed);

@@ -101,7 +101,7 @@ TEST(PullChooser, CopiesIfThatIsCheaperAndProbesRarely) {
   }
 }
 
-TEST(PullChooser, PullsEverythingBetweenDistantCores) {
+TEST(PullChooser, PullsBetweenDistantCoresAndProbesRarely) {
   for (const bool alone : {true, false}) {
     for (const int late : {0, 16}) {
       TwoRanks ranks;
@@ -154,7 +154,7 @@ TEST(PullChooser, LearnsTheSendersCopyCostForEachSize) {
 }
 
 // A thread switch occurs while the first message is copied.
-TEST(PullChooser, OneSlowCopyDoesNotChangeTheChoice) {
+TEST(PullChooser, OneSlowCopyDoesNotDistortTheCopyCost) {
   PullRule plan;
   for (int i = 0; i < 3; ++i) {
     ASSERT_TRUE(plan.samples_next(64 * kKi));
@@ -214,7 +214,7 @@ TEST(PullChooser, SwitchesToCopyingWhenCopyingBecomesFast) {
   EXPECT_LT(ranks.run(64 * kKi, 1000, false).pulled, 100);
 }
 
-TEST(PullChooser, KeepsCopyingIfTheSenderDoesNotFollow) {
+TEST(PullChooser, TrialEndsIfTheSenderDoesNotFollow) {
   TwoRanks ranks;
   ranks.sender_follows = false;
   const TwoRanks::Result result = ranks.run(64 * kKi, 10'000, false);

@@ -89,7 +89,7 @@ TEST_F(ReshardBoardTest, BothRanksLearnOfDifferentPlans) {
   EXPECT_EQ(other.differs, std::vector<uint64_t>{7});
 }
 
-TEST_F(ReshardBoardTest, PlanMadeLaterCanStillDiffer) {
+TEST_F(ReshardBoardTest, DifferenceOfALaterPlanIsReported) {
   Plan& own = make(0, 7);
   start(0, own);
   EXPECT_EQ(own.lacks, "it has none of any tag");

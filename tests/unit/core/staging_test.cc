@@ -60,7 +60,7 @@ TEST(StagingPlanTest, ChunksGrowWithLengthAndRate) {
             2 * choose_staging_shape({}, 4 * kMi, {.bytes_per_s = 10e9}).chunk_bytes);
 }
 
-TEST(StagingPlanTest, ExplicitSettingsAreUsedUnchanged) {
+TEST(StagingPlanTest, ExplicitSettingsAreUsedWithinLimits) {
   const StagingShape shape =
       choose_staging_shape({.chunk_bytes = 3 * kMi, .depth = 2}, kMi, {.bytes_per_s = 1e9});
   EXPECT_EQ(shape.chunk_bytes, 3 * kMi);

@@ -102,7 +102,7 @@ TEST_F(StandInsTest, MemoryOfAnotherKindIsNotReused) {
   EXPECT_FALSE(is_pinned(plain));
 }
 
-TEST_F(StandInsTest, NoMoreMemoryIsKeptThanAllowed) {
+TEST_F(StandInsTest, KeptMemoryIsLimitedExceptForTwoLargeBlocks) {
   {
     std::vector<StandIns::Memory> many;
     for (int i = 0; i < 10; ++i) many.push_back(take(kMi));

@@ -297,7 +297,7 @@ class RecentCompletionsTest : public ::testing::Test {
   std::unique_ptr<RecentCompletions> recent_ = std::make_unique<RecentCompletions>();
 };
 
-TEST_F(RecentCompletionsTest, ShowsTheOldestFirstUntilOneIsTaken) {
+TEST_F(RecentCompletionsTest, ShowsUnreportedCompletionsOldestFirst) {
   EXPECT_TRUE(shown().empty());
   Operation* const a = complete();
   Operation* const b = complete();

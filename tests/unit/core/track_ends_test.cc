@@ -98,7 +98,7 @@ TEST(TrackEnds, RandomOperationsMatchAPlainList) {
   }
 }
 
-TEST(TrackEnds, EndsOfClosedChannelsAreDropped) {
+TEST(TrackEnds, TidyDropsOnlyChosenEndsOfClosedChannels) {
   TrackEnds<End> ends;
   for (uint32_t channel = 0; channel < 64; ++channel) ends.add({{channel, 1, 0}, 0, 0, channel});
   ends.tidy([](uint32_t channel) { return channel % 2 == 0; },

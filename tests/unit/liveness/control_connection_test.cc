@@ -203,7 +203,7 @@ TEST(LivenessProcessDescriptor, OnlyRunningProcessCountsAsAlive) {
   EXPECT_FALSE(is_running_process(other.get()));
 }
 
-TEST_F(LivenessControlConnection, ConnectionKnowsWhetherBothEndsAreInOneProcess) {
+TEST_F(LivenessControlConnection, ConnectionKnowsThatBothEndsAreInOneProcess) {
   Sockets sockets = local_sockets();
   ASSERT_TRUE(connection_.start(StreamSocket(std::move(sockets.near)), -1).ok());
   EXPECT_TRUE(connection_.is_of_this_process());
@@ -245,7 +245,7 @@ TEST_F(LivenessControlConnection, FramesBeforeTheEndAreDelivered) {
   EXPECT_EQ(upcalls_.closed, 0);
 }
 
-TEST_F(LivenessControlConnection, ReceivedFramesCanBeReadAtOnce) {
+TEST_F(LivenessControlConnection, ReadOutDeliversAllReceivedFrames) {
   start(local_sockets());
   greet();
   std::vector<std::byte> bytes;

@@ -225,7 +225,7 @@ struct LivenessQuestions : PartsOfAJudge {
   Questions questions{0, kTiming, wires, peers};
 };
 
-TEST_F(LivenessQuestions, EachQuestionIsPassedOnOnce) {
+TEST_F(LivenessQuestions, EachQuestionIsForwardedOnce) {
   questions.question(asked(9, 1), 10, now);
   EXPECT_THAT(wires.take(FrameType::kSuspect), ElementsAre(20U, 30U));
   questions.question(asked(9, 1), 20, now);

@@ -335,7 +335,7 @@ TEST(LivenessJudge, RankDeadOnlyHereIsToldThatItWasGivenUp) {
   EXPECT_EQ(stage.closed.back(), stage.connections[3]);
 }
 
-TEST(LivenessJudge, RankDeclaredDeadForAllIsTold) {
+TEST(LivenessJudge, RankDeclaredDeadForAllIsToldWhenItReconnects) {
   Stage stage(0, 5);
   stage.start(kOthers);
   stage.live(2 * kT, {1, 2, 3});
@@ -582,7 +582,7 @@ TEST(LivenessJudge, RankWithAnOldQuestionLearnsTheLatestNumber) {
 }
 
 // Other ranks keep asking about a rank that this one does not watch, and no rank vouches.
-TEST(LivenessJudge, UnansweredSilenceIsBelieved) {
+TEST(LivenessJudge, RankIsDeclaredDeadHereIfQuestionsAboutItStayUnanswered) {
   for (const bool vouched : {false, true}) {
     Stage stage(0, 16);  // watches 1, 15, 4 and 12
     stage.start({1, 15, 4, 12});
@@ -777,7 +777,7 @@ TEST(LivenessJudge, IntroductionKeepsAConnectionWithAnotherUse) {
   EXPECT_THAT(stage.take(FrameType::kRelease), ElementsAre(8));
 }
 
-TEST(LivenessJudge, IdleRankRestsAndResumesWhereItWas) {
+TEST(LivenessJudge, PeerRestsWhenIdleAndKeepsItsLetterNumbers) {
   Stage stage(0, 16);
   const std::vector<int> neighbours = {1, 15, 4, 12};
   stage.start(neighbours);
@@ -852,7 +852,7 @@ TEST(LivenessJudge, ConnectAttemptsForLettersAreBoundedAndTakeTurns) {
   EXPECT_EQ(std::set<int>(stage.connects.begin(), stage.connects.end()).size(), 60U);
 }
 
-TEST(LivenessJudge, RankAskedForAnIntroductionAgreesToTheEnd) {
+TEST(LivenessJudge, RankAskedForAnIntroductionAgreesToReleaseTheConnection) {
   Stage stage(8, 16);
   stage.start({7, 9, 4, 12});
   stage.up(0);

@@ -437,7 +437,7 @@ TEST(LivenessLetters, LettersWaitInOrderUntilAccepted) {
   EXPECT_TRUE(letters.waiting().empty());
 }
 
-TEST(LivenessLetters, KnockAndQuestionReplaceTheirEarlierOnes) {
+TEST(LivenessLetters, KnockAndQuestionReplaceEarlierLettersOfTheirKind) {
   Letters letters;
   letters.add(0, LetterType::kKnock, 1, {});
   letters.add(0, LetterType::kQuestion, 1, "a");

@@ -161,7 +161,7 @@ TEST_P(HandshakeTest, BytesAfterTheHandshakeStayOnTheStream) {
   EXPECT_STREQ(buffer, "payload");
 }
 
-TEST_P(HandshakeTest, WrongSecretFailsOnBothSidesWithoutRevealingAProof) {
+TEST_P(HandshakeTest, WrongSecretFailsOnBothSidesWithTheReason) {
   Handshake a = initiator(example_hello(), secret_of("other"));
   Handshake b = acceptor();
   const Outcome outcome = drive(a, b);
@@ -244,7 +244,7 @@ TEST_P(HandshakeTest, AcceptorOfAnotherIncarnationGetsNoProof) {
   EXPECT_EQ(a.acceptor_incarnation(), 99u);
 }
 
-TEST_P(HandshakeTest, AnyIdentityAcceptsEveryJobButNoOtherSecret) {
+TEST_P(HandshakeTest, AcceptorForAnyIdentityAcceptsEveryJobButNoOtherSecret) {
   Hello hello = example_hello();
   hello.identity = identity_of("another", "world", 1);
   hello.source_incarnation = 1;
@@ -433,7 +433,7 @@ TEST(HandshakeBitsTest, ChallengeWithAnyFlippedBitGetsNoProof) {
 }
 
 // A peer that gave up, or whose process ended, may have the right secret.
-TEST(HandshakeBitsTest, PeerThatLeavesBeforeItsProofIsNotCalledAStranger) {
+TEST(HandshakeBitsTest, PeerThatLeavesBeforeItsProofIsReportedAsLost) {
   Wire wire;
   EXPECT_NE(wire.challenge(wire.hello()), "");
   wire.server.left.reset();
@@ -443,7 +443,7 @@ TEST(HandshakeBitsTest, PeerThatLeavesBeforeItsProofIsNotCalledAStranger) {
   EXPECT_THAT(std::string(wire.b.error().text()), testing::Not(HasSubstr("SECRET")));
 }
 
-TEST(HandshakeEndTest, EndMessageCarriesOnlyText) {
+TEST(HandshakeEndTest, EndMessageGivesTheReasonAndProvesNothing) {
   const Identity identity = example_hello().identity;
   const std::vector<std::byte> end =
       encode_end(identity, Status(Code::kOutOfResources, "no files are left"));
@@ -468,7 +468,7 @@ TEST(HandshakeEndTest, EndMessageCarriesOnlyText) {
 }
 
 // Another job may fail on a port where this job looks for its own store.
-TEST(HandshakeEndTest, EndMessageOfAnotherJobIsIgnored) {
+TEST(HandshakeEndTest, EndMessageOfAnotherJobIsRefused) {
   const Status why(Code::kOutOfResources, "no files are left");
   std::vector<Identity> others(3, example_hello().identity);
   others[0].job.back() ^= std::byte{1};
@@ -663,7 +663,7 @@ TEST_P(HandshakeTest, ForeignServiceIsRecognizedAtItsFirstByte) {
   EXPECT_THAT(std::string(c.error().text()), HasSubstr("not a hetcomm peer"));
 }
 
-TEST_P(HandshakeTest, RandomBytesFailAndNeverSucceed) {
+TEST_P(HandshakeTest, RandomBytesFailTheHandshake) {
   std::mt19937 random(42);
   for (int round = 0; round < 200; ++round) {
     sockets_ = unix_pair();

@@ -82,7 +82,7 @@ TEST(ListeningHostTest, HostReadsBackAsWritten) {
   EXPECT_EQ(texts(back->addresses), texts(host.addresses));
 }
 
-TEST(ListeningHostTest, HostIsLimitedToTheBestAddresses) {
+TEST(ListeningHostTest, HostKeepsItsFirstAddressesUpToTheLimit) {
   ListeningHost host;
   for (size_t i = 0; i <= kMaxListeningAddresses; ++i) {
     host.addresses.push_back(numeric("192.0.2.1", static_cast<uint16_t>(4000 + i)));
@@ -93,7 +93,7 @@ TEST(ListeningHostTest, HostIsLimitedToTheBestAddresses) {
   EXPECT_EQ(back->addresses.back().port(), 4000 + kMaxListeningAddresses - 1);
 }
 
-TEST(ListeningHostTest, AddressThatNobodyListensOnIsRefused) {
+TEST(ListeningHostTest, InvalidOrTruncatedHostIsRefused) {
   EXPECT_FALSE(decoded(encoded({})));
   EXPECT_FALSE(decoded(encoded({.addresses = {numeric("192.0.2.1", 0)}})));
   EXPECT_FALSE(decoded(encoded({.addresses = {Address::local("x")}})));

@@ -546,7 +546,7 @@ TEST_F(ExhaustedSocketTest, LackOfDescriptorsIsNotReportedIfNoPeerWaited) {
   EXPECT_GE(took_ns, kExhaustedLimitNs);
 }
 
-TEST_F(SocketTest, ConnectRetriesWhenALocalListenQueueIsFull) {
+TEST_F(SocketTest, ConnectWaitsUntilItsDeadlineIfALocalListenQueueIsFull) {
   const Address address = Address::local("hetcomm-test-full-" + std::to_string(getpid()));
   UniqueFd full = listen_on(address, 0).value();
   std::vector<UniqueFd> fillers;

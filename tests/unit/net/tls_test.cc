@@ -617,7 +617,7 @@ class TlsSocketTest : public testing::Test, public AcceptHandler, public Connect
   Certificates files_;
 };
 
-TEST_F(TlsSocketTest, HandshakeProofPassesThroughTls) {
+TEST_F(TlsSocketTest, ConnectionIsProvedAndEncrypted) {
   const auto tls = good_context(files_.settings());
   listen(tls);
   expect_good_pair(tls);

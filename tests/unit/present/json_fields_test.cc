@@ -8,7 +8,7 @@
 namespace hetcomm::present {
 namespace {
 
-TEST(Shown, ValuesAreShownAsTheyStand) {
+TEST(Shown, ScalarsAreShownAsJsonAndContainersAreSummarized) {
   EXPECT_EQ(shown(Json(-5)), "-5");
   EXPECT_EQ(shown(Json("two")), "\"two\"");
   EXPECT_EQ(shown(Json(nullptr)), "null");
@@ -16,7 +16,7 @@ TEST(Shown, ValuesAreShownAsTheyStand) {
   EXPECT_EQ(shown(Json::parse(R"({"a": 1})")), "an object");
 }
 
-TEST(Shown, LongAndBrokenTextsStayShortAndPrintable) {
+TEST(Shown, LongTextsAreShortenedAndInvalidOnesMadePrintable) {
   EXPECT_EQ(shown(Json(std::string(1 << 20, 'x'))), "\"" + std::string(39, 'x') + "...");
   EXPECT_EQ(shown(Json("a\nb\x01")), R"("a\nb\u0001")");
   EXPECT_EQ(shown(Json("\xff")), "\"\xef\xbf\xbd\"");  // the replacement character

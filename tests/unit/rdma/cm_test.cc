@@ -448,7 +448,7 @@ int listen_and_tell(rdma_cm_id* id, int backlog) {
   return result;
 }
 
-TEST_F(RdmaCmDevice, StrangerIsRefusedAndPeerConnects) {
+TEST_F(RdmaCmDevice, RequestWithAWrongTokenIsRefusedAndAPeerConnects) {
   rdma::Cm telling = *rdma::load_cm().value();
   telling.listen = listen_and_tell;
   const auto factory = rdma::make_factory(*rdma::load_verbs().value(), &telling);
@@ -488,7 +488,7 @@ TEST_F(RdmaCmDevice, StrangerIsRefusedAndPeerConnects) {
   }
 }
 
-TEST_F(RdmaCmDevice, ErrorStatesThatNobodyListens) {
+TEST_F(RdmaCmDevice, RequestIsRejectedWithStatus8IfNobodyListens) {
   const Credentials credentials = make_credentials();
   auto b = std::make_unique<Node>(Node::Options{*factory_, kByCm, credentials, 1, 2});
   int status = 0;

@@ -506,7 +506,7 @@ TEST_F(RdmaFaults, SoftRoceNeverRetransmits) {
   }
 }
 
-TEST_F(RdmaFaults, ChunkRegistersOnlyItselfWithoutACache) {
+TEST_F(RdmaFaults, PutOfAChunkRegistersOnlyThatChunkWithoutACache) {
   FakePair pair("RDMA_CACHE_BYTES=0");
   ASSERT_TRUE(pair.connect());
   std::vector<std::byte> far(300'000);
@@ -619,7 +619,7 @@ TEST_F(RdmaFaults, HostileImmediatesFailTheConnection) {
   }
 }
 
-TEST_F(RdmaFaults, NoReceiveIsMissingForAnyNumberOfMessages) {
+TEST_F(RdmaFaults, EveryMessageFindsAPostedReceive) {
   FakePair pair;
   ASSERT_TRUE(pair.connect());
   std::vector<std::byte> payload(3000);
@@ -856,7 +856,7 @@ TEST_F(RdmaFaults, UnlockableMemoryIsCopiedThroughMessages) {
   }
 }
 
-TEST_F(RdmaFaults, UnlockableMemoryCanAccessRegions) {
+TEST_F(RdmaFaults, UnlockableMemoryMovesToAndFromRegions) {
   const std::vector<std::byte> right = pattern_of(300'000);
   FakePair pair;
   ASSERT_TRUE(pair.connect());

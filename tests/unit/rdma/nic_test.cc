@@ -311,7 +311,7 @@ TEST_F(RdmaNic, PortWithATooSmallMtuDisplacesNoUsablePort) {
   }
 }
 
-TEST_F(RdmaNic, InfiniBandUsesLids) {
+TEST_F(RdmaNic, PeersConnectOverAnInfiniBandPort) {
   FakeFabric::reset({{.name = "ib0",
                       .ports = {{.link_layer = IBV_LINK_LAYER_INFINIBAND,
                                  .lid = 12,

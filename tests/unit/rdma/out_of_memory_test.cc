@@ -189,7 +189,7 @@ TEST_F(RdmaOutOfMemory, FailedPutOrGetLeavesNothingBehind) {
   }
 }
 
-TEST_F(RdmaOutOfMemory, AttemptEndsWithAReason) {
+TEST_F(RdmaOutOfMemory, AttemptThatRunsOutOfMemoryEndsOnceAndTheNextSucceeds) {
   std::vector<std::byte> memory(kSize);
   for (const bool is_open : {true, false}) {
     each_failing([&](int64_t count) {
@@ -294,7 +294,7 @@ TEST_F(Caches, CacheKeepsNoRegionThatFailedToRegister) {
 }
 
 // Threads that the cache has started are joined: a remaining thread would end the program.
-TEST_F(Caches, CacheIsMadeWithoutEventsOrNotAtAll) {
+TEST_F(Caches, CacheStartsWithoutEventsOrNotAtAllIfMemoryRunsOut) {
   if (!make()->watching()) GTEST_SKIP() << "no memory events here: userfaultfd is not allowed";
   bool without = false;
   each_failing([&](int64_t count) {

@@ -484,7 +484,7 @@ TEST_F(RdmaQueuePair, RevokeOfAPartlyWrittenTargetEndsTheConnection) {
 }
 
 // A broadcast exposes memory twice like this, and the other ranks still read.
-TEST_F(RdmaQueuePair, SourceExposedTwiceStaysReadableByTheOtherKey) {
+TEST_F(RdmaQueuePair, RevokeOfASourceExposedTwiceEndsTheConnectionOnlyIfTheRegistrationIsShared) {
   FakePair pair("RDMA_CACHE_BYTES=1G");
   ASSERT_TRUE(pair.connect());
   std::vector<std::byte> right(100'000);

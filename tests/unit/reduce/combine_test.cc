@@ -395,7 +395,7 @@ TEST_P(ReduceTypes, ScaleAndDivideGiveTheSameBitsOnEveryTarget) {
 
 INSTANTIATE_TEST_SUITE_P(All, ReduceTypes, testing::Range(0, static_cast<int>(reduce::kTypes)));
 
-TEST(Reduce, DefinedListsTheOperatorsOfEachType) {
+TEST(Reduce, IsDefinedMatchesTheTableOfOperators) {
   const auto defined = [](Type type) {
     std::string answer;
     for (size_t op = 0; op < reduce::kOperators; ++op) {
@@ -410,7 +410,7 @@ TEST(Reduce, DefinedListsTheOperatorsOfEachType) {
   EXPECT_EQ(defined(Type::kComplex128), "110000011");
 }
 
-TEST(Reduce, RunsOnMoreThanOneTarget) {
+TEST(Reduce, AllKernelsCoverMoreThanOneTarget) {
   std::string names;
   for (const Kernels& kernels : all_kernels()) names += std::string(kernels.target) + " ";
 #ifdef __x86_64__

@@ -86,7 +86,7 @@ TEST(ReduceConvert, EveryPatternIsWidenedExactlyAndConvertsBack) {
   }
 }
 
-TEST(ReduceConvert, RoundsToNearestEvenOnEveryTarget) {
+TEST(ReduceConvert, NarrowingRoundsToNearestEvenOnEveryTarget) {
   for (const Type type : kNarrowTypes) {
     const NarrowFormat& format = format_of(type);
     const std::vector<float> numbers = hard_numbers(format);

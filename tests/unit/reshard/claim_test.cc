@@ -128,7 +128,7 @@ TEST_F(Claiming, AcceptsReuseOfMemoryWithinAStream) {
   EXPECT_EQ(claims.enter(second, &text_), Code::kOk) << text_;
 }
 
-TEST_F(Claiming, AllocatesNothingAfterTheFirstClaim) {
+TEST_F(Claiming, LocatingAndEnteringAllocateNothing) {
   constexpr size_t kTensors = 40;
   const Program program = program_of(kTensors, 2);
   Claims claims(2);

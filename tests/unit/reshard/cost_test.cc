@@ -120,7 +120,7 @@ TEST(Links, ErrorNamesTheRankThatTheModelLacks) {
 }
 
 // A table of all routes between so many hosts would take gigabytes.
-TEST(Links, ThousandsOfHostsTakeTheRoutesThatAreAskedFor) {
+TEST(Links, RoutesBetweenThousandsOfHostsAreComputedOnDemand) {
   const Links links = links_of({4000, 1}, 1, {.trunk = 400'000'000});
   for (int rank = 0; rank < 4000; ++rank) {
     const topology::Route& next = links.route(rank, rank + 1);
@@ -404,7 +404,7 @@ TEST(Auto, RefusesRanksBeyondTheLinks) {
 }
 
 // With many kinds of clusters no strategy is always the fastest.
-TEST(Auto, EveryStrategyWinsSomewhere) {
+TEST(Auto, AtLeastThreeStrategiesWinSomewhere) {
   std::set<std::string> winners;
   for (const uint64_t trunk : {20'000'000u, 1'000'000'000u}) {
     for (const uint64_t latency : {1'000u, 5'000'000u}) {

@@ -72,7 +72,7 @@ std::vector<std::string> boxes(const Layout& layout, int rank) {
   return texts;
 }
 
-TEST(Layout, IsSoundWhenEveryElementIsHeldOnce) {
+TEST(Layout, LayoutThatHoldsEveryElementIsSound) {
   Layout layout;
   layout.shape = {4, 6};
   layout.parts = {part_of(0, box_of({{0, 4}, {0, 2}})), part_of(1, box_of({{0, 1}, {2, 6}})),
@@ -116,7 +116,7 @@ TEST(Layout, CheckNamesTheFault) {
   EXPECT_THAT(fault(layout), HasSubstr("more than 2^48"));
 }
 
-TEST(Layout, IsSoundWithoutElements) {
+TEST(Layout, LayoutOfAnEmptyTensorIsSound) {
   Layout layout;
   layout.shape = {4, 0};
   EXPECT_EQ(fault(layout), "");

@@ -296,7 +296,7 @@ TEST(Plans, PlanOfARankEqualsItsShareOfTheWholePlan) {
   }
 }
 
-TEST(Plans, PlansOfRanksThatDisagreeDoNotTerminate) {
+TEST(Plans, ProgressProofRefusesPlansOfRanksThatDisagree) {
   const Layout source = layout_of({8}, {{2}, {0, 1}}, {shard(0)}).value();
   const Layout destination = layout_of({8}, {{2}, {1, 0}}, {shard(0)}).value();
   std::vector<MovePlan> plans = {plan_direct(source, destination, 0).value(),

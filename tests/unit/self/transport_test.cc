@@ -140,7 +140,7 @@ TEST_F(SelfTransport, MemoryIsUntouchedAfterRevokeAndCancel) {
   }
 }
 
-TEST_F(SelfTransport, StaleKeyIsRefusedAfterItsSlotIsReused) {
+TEST_F(SelfTransport, StaleKeyAccessesNothingAfterItsSlotIsReused) {
   Random random(9);
   GuardedMemory source(1000, 2, random);
   GuardedMemory target(1000, 2, random);
@@ -171,7 +171,7 @@ TEST_F(SelfTransport, StaleKeyIsRefusedAfterItsSlotIsReused) {
   }
 }
 
-TEST_F(SelfTransport, HighPriorityGoesFirstAndForgedKeysAreRefused) {
+TEST_F(SelfTransport, HighPriorityGoesFirstAndAccessBeyondAKeyIsRefused) {
   Random random(4);
   GuardedMemory here(2 << 20, 1, random);
   GuardedMemory there(2 << 20, 1, random);
@@ -188,7 +188,7 @@ TEST_F(SelfTransport, HighPriorityGoesFirstAndForgedKeysAreRefused) {
   EXPECT_EQ(rail().get(beyond), Code::kInvalidArgument);
 }
 
-TEST_F(SelfTransport, ConnectsToItselfOnly) {
+TEST_F(SelfTransport, RankConnectsOnlyToItself) {
   node_.connect(2, {});
   node_.until("the refusal", [&] { return node_.connect_outcomes == 2; });
   EXPECT_FALSE(node_.connect_failed.at(2).ok());

@@ -180,7 +180,7 @@ class ShmGet : public ::testing::Test {
   ShmPair pair_;
 };
 
-TEST_F(ShmGet, ReadsExtentsOfAnyShape) {
+TEST_F(ShmGet, GetReadsExtentsOfAnyShape) {
   Random random(5);
   for (int round = 0; round < 60; ++round) {
     const uint64_t size = random.size_up_to(round % 10 == 0 ? 3'000'000 : 200'000);

@@ -577,7 +577,7 @@ TEST_F(ShmHostile, RingsLargerThanOurOwnAreRefused) {
   EXPECT_TRUE(node_.has_warned({"rank 0", own_name(), "larger"}));
 }
 
-TEST_F(ShmHostile, RandomDescriptorsAreRejected) {
+TEST_F(ShmHostile, TruncatedAndRandomContactsAreRejected) {
   Random random(5);
   const std::vector<std::byte> good = node_.node.transport().contact();
   ASSERT_LE(good.size(), 1024u);

@@ -181,7 +181,7 @@ INSTANTIATE_TEST_SUITE_P(As, ShmSleep, ::testing::Values(Mode::kThreads, Mode::k
                            return test.param == Mode::kThreads ? "threads" : "processes";
                          });
 
-TEST(ShmSleepAlone, PeerWithoutMembarrierWakesASleeper) {
+TEST(ShmSleepAlone, ConnectionToAPeerWithoutMembarrierWakesByFence) {
   ShmNode node;
   RawPeer::Options options;
   options.membarrier = false;
@@ -194,7 +194,7 @@ TEST(ShmSleepAlone, PeerWithoutMembarrierWakesASleeper) {
 
 // A side that was refused, or has a put to continue, asks to be notified of room; other sides do
 // not.
-TEST(ShmSleepAlone, AsksForRoomNotificationOnlyWhileWaitingForRoom) {
+TEST(ShmSleepAlone, SideAsksForRoomNotificationOnlyWhileItWaitsForRoom) {
   std::vector<std::byte> memory(1 << 20);
   const iovec piece{memory.data(), memory.size()};
   for (const bool put : {false, true}) {

@@ -630,7 +630,7 @@ TEST(TcpHostile, FramesSentByteByByteArriveIntact) {
   EXPECT_EQ(victim.node.from(0).messages[2].number, 42u);
 }
 
-TEST(TcpHostile, ForeignStreamsAreRefused) {
+TEST(TcpHostile, DuplicateStreamsAreRefusedAndUnknownOnesAreBounded) {
   Victim victim;
   RawPeer again(victim.node, 0, victim.id);
   RawPeer bulk(victim.node, 2, victim.id);

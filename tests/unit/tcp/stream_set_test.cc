@@ -71,7 +71,7 @@ struct TcpStreamSet : ::testing::Test {
   std::vector<FakeStream*> bulk;
 };
 
-TEST_F(TcpStreamSet, KnowsWhichStreamsItLacks) {
+TEST_F(TcpStreamSet, SetLacksEveryUnusedBulkIndex) {
   EXPECT_EQ(set.bulk_count(), 3U);
   for (const size_t index : {3U, 4U, 6U, 7U, 8U}) EXPECT_TRUE(set.lacks(index)) << index;
   for (const size_t index : {0U, 1U, 2U, 5U, 9U, 255U}) EXPECT_FALSE(set.lacks(index)) << index;
@@ -150,7 +150,7 @@ TEST_F(TcpStreamSet, CanWriteBulkIfAnUnparkedBulkStreamHasSomethingToSend) {
   EXPECT_FALSE(set.can_write_bulk(true));
 }
 
-TEST_F(TcpStreamSet, IsIdleWhenAllStreamsAre) {
+TEST_F(TcpStreamSet, SetIsIdleIfAllStreamsAreIdle) {
   EXPECT_TRUE(set.output_idle());
   bulk[2]->idle = false;
   EXPECT_FALSE(set.output_idle());
@@ -160,7 +160,7 @@ TEST_F(TcpStreamSet, IsIdleWhenAllStreamsAre) {
   EXPECT_FALSE(set.output_idle());
 }
 
-TEST_F(TcpStreamSet, ParksFullStreamsOnly) {
+TEST_F(TcpStreamSet, ParkFullParksOnlyFullStreams) {
   bulk[0]->is_full = true;
   set.park_full();
   EXPECT_TRUE(bulk[0]->is_parked);
@@ -175,7 +175,7 @@ TEST_F(TcpStreamSet, UnacknowledgedBytesAreSummedOverAllStreams) {
   EXPECT_EQ(set.unacknowledged_bytes(), 321U);
 }
 
-TEST_F(TcpStreamSet, ABulkStreamThatPassedCountsMoreThanOneThatIsBlocked) {
+TEST_F(TcpStreamSet, PassedBulkStreamOutweighsBlockedOnes) {
   set.messages().passes = Passage::kPassed;
   EXPECT_EQ(set.passage(), Passage::kPassed);
   bulk[0]->passes = Passage::kBlocked;

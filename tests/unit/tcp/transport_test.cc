@@ -48,7 +48,7 @@ TEST(TcpProbe, ProbeReportsTheInterfacesItFound) {
   EXPECT_FALSE(make_tcp_factory()->probe(make_config("INTERFACE=none0", log)).ok());
 }
 
-TEST(TcpDescriptor, ContactReadsBackAndHostileBytesAreRefused) {
+TEST(TcpDescriptor, TruncatedContactIsRefusedAndRandomBytesAreHarmless) {
   Node node(0, 2);
   const std::vector<std::byte> good = node.transport->contact();
   EXPECT_LE(good.size(), 1024u);

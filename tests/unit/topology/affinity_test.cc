@@ -107,7 +107,7 @@ TEST(Distance, IsPxbAcrossSeveralSwitches) {
   EXPECT_STREQ(word(machine, "0000:15:00.0", "eth0"), "PIX");
 }
 
-TEST(Distance, OfABondIsTheDistanceOfItsFarthestPort) {
+TEST(Distance, BondIsAsFarAsItsFarthestPort) {
   Machine machine = read("eight_nics");
   Nic bond;
   bond.interface = "bond0";

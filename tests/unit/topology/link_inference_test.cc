@@ -366,7 +366,7 @@ TEST(LinkInference, SlowHostIsNotItsOwnCluster) {
   EXPECT_THAT(infer(measured).value().clusters, SizeIs(1));
 }
 
-TEST(LinkInference, ClustersNeverMeasuredTogetherHaveAnUnlimitedPath) {
+TEST(LinkInference, ClustersNeverMeasuredTogetherHaveAPath) {
   // Clusters of two in a row; the first and the last one were never measured together.
   LinkMeasurements measured;
   for (int i = 0; i < 6; ++i) measured.hosts.push_back(fmt::format("h{}", i));

@@ -210,7 +210,7 @@ Machine shuffled(const Machine& machine, std::mt19937& random) {
   return result;
 }
 
-TEST(Machine, OrderDoesNotDependOnTheReadingOrder) {
+TEST(Machine, NormalizedMachineDoesNotDependOnTheReadingOrder) {
   std::mt19937 random(7);
   for (const char* name : kMachines) {
     const Machine machine = read(name);

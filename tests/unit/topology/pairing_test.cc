@@ -150,7 +150,7 @@ TEST(Pairing, HostsWithoutPortsGetNoPairs) {
   EXPECT_THAT(pair_ports(ports({100}), ports({100}), 0), IsEmpty());
 }
 
-TEST(Pairing, FastestPairsAreKeptAtTheLimit) {
+TEST(Pairing, PairsAreSortedByRateAndLimited) {
   const auto pairs = pair_ports(ports({25, 100, 50}), ports({25, 100, 50}), 2);
   EXPECT_EQ(pairs.size(), 2u);
   EXPECT_GE(pairs[0].mbit_per_s, pairs[1].mbit_per_s);

@@ -1,4 +1,4 @@
-// The part of the tools that is linked with MPI. See bridge.h.
+// Contains the part of the tools that is linked with MPI. See bridge.h.
 //
 // The next two lines leave out MPI's C++ bindings, which some releases still have. They need an
 // additional library.

@@ -743,7 +743,7 @@ TEST_P(Collectives, OperationsOnDevicesGiveTheDefinedResult) {
   });
 }
 
-TEST_P(Collectives, ErrorVisibleToOneRankIsRefused) {
+TEST_P(Collectives, InvalidCallsAreRefusedAndDoNotCount) {
   run(2, [](Member& me) {
     hetcomm_communicator_t* const c = me.communicator();
     hetcomm_request_t* request = nullptr;

@@ -456,13 +456,13 @@ void compare_both_ways(Member& me, const int32_t (&all_devices)[kRanks][2]) {
 }
 
 // Devices 1 and 2 copy from any host memory; 0 (the host) and 3 do not.
-TEST_P(LongDeviceCollectives, BothWaysOfWritingGiveTheSameResult) {
+TEST_P(LongDeviceCollectives, BothWriteWaysGiveTheSameResult) {
   run(kRanks, [](Member& me) { compare_both_ways(me, {{1, 2}, {2, 1}, {1, 1}}); });
 }
-TEST_P(LongDeviceCollectives, BothWaysOfWritingAgreeIfOneRankUsesHostMemory) {
+TEST_P(LongDeviceCollectives, BothWriteWaysAgreeIfOneRankUsesHostMemory) {
   run(kRanks, [](Member& me) { compare_both_ways(me, {{0, 0}, {1, 2}, {2, 2}}); });
 }
-TEST_P(LongDeviceCollectives, BothWaysOfWritingAgreeIfOneRankNeedsPinnedMemory) {
+TEST_P(LongDeviceCollectives, BothWriteWaysAgreeIfOneRankNeedsPinnedMemory) {
   run(kRanks, [](Member& me) { compare_both_ways(me, {{3, 3}, {2, 1}, {1, 3}}); });
 }
 

@@ -116,7 +116,7 @@ void use_list(hetcomm_communicator_t* c, int32_t own) {
   EXPECT_EQ(both, (std::vector<int64_t>{2, 1}));
 }
 
-TEST_P(Numbering, RanksUseTheNumbersOfTheCommunicator) {
+TEST_P(Numbering, CallsUseTheRankNumbersOfTheirCommunicator) {
   run(kRanks, [](Member& me) {
     hetcomm_communicator_t* backwards = nullptr;
     ASSERT_EQ(hetcomm_communicator_split(me.communicator(), 0, -me.rank(), &backwards), HETCOMM_OK)

@@ -316,7 +316,7 @@ Outcome execute(Launched& me, hetcomm_reshard_t* plan) {
   return outcome;
 }
 
-TEST_P(Rebuild, PlansAreMadeAgainIfACopyIsLeft) {
+TEST_P(Rebuild, PlansAreRebuiltIfACopyOfTheLostDataIsLeft) {
   for (const int victim : {1, 2}) {
     run(4, {victim}, [victim](Launched& me) {
       hetcomm_reshard_t* plan = make_plan(me.communicator(), true);

@@ -111,7 +111,7 @@ TEST_P(Sharing, NewCommunicatorOpensNoDescriptors) {
 }
 
 // The first communicator is destroyed first, while a rank still uses the last one.
-TEST_P(Sharing, ConnectionsCloseWithTheLastCommunicator) {
+TEST_P(Sharing, ConnectionsServeUntilTheLastCommunicatorIsDestroyed) {
   run_two([](Member& me) {
     hetcomm_communicator_t* a = join(me, "a", me.rank(), me.size());
     hetcomm_communicator_t* b = join(me, "b", me.rank(), me.size());
@@ -367,7 +367,7 @@ TEST_P(Sharing, RankThatFailsEndsTheNewCommunicatorOnTheOthers) {
 
 // Rank 1 fails before rank 2 has begun. Rank 2 learns of it long before it creates its own
 // communicator.
-TEST_P(Sharing, LateRankLearnsWhichRankFailed) {
+TEST_P(Sharing, FailureBeforeALateRankJoinsEndsItsCommunicator) {
   HETCOMM_NEEDS_RANKS();
   run(3, [](Member& me) {
     talk(me.communicator(), 1);
@@ -402,7 +402,7 @@ TEST_P(Sharing, LateRankLearnsWhichRankFailed) {
   });
 }
 
-TEST_P(Sharing, ThreadCreatesACommunicatorWhileAnotherIsUsed) {
+TEST_P(Sharing, CommunicatorsAreCreatedWhileAnotherThreadCommunicates) {
   if (!GetParam().thread_progress) GTEST_SKIP() << "one is made while another is used";
   run(2, [](Member& me) {
     hetcomm_communicator_t* used = join(me, "used", me.rank(), 2);

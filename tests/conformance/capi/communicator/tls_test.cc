@@ -173,7 +173,7 @@ int launched_rank(int rank, const std::string& port, const std::string& settings
 }
 
 // The store is protected, so it may distribute a random key.
-TEST(Tls, StoreOfRankZeroIsProtected) {
+TEST(Tls, RequiredTlsNeedsNoSecretWithTheStoreOfRankZero) {
   const Certificates files;
   const std::string settings = files.settings() + "REQUIRE_TLS=1;TRANSPORTS=tcp;INTERFACE=lo;";
   const std::string port = std::to_string(free_port());

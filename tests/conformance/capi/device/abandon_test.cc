@@ -533,7 +533,7 @@ TEST_P(Abandon, EndsEveryKindOfOperation) {
   }
 }
 
-TEST_P(Abandon, PeerThatAccessesItsMemoryLaterHearsThat) {
+TEST_P(Abandon, LaterAccessToItsMemoryEndsWithTheReason) {
   for (const bool puts : {false, true}) {
     std::array<HangingDevice, 2> devices;
     Accesses accesses(puts);

@@ -232,7 +232,7 @@ TEST_P(NativeDevices, HandleInPlaceOfAPointerIsRefused) {
   });
 }
 
-TEST_P(NativeDevices, RefusedMemoryNamesTheRule) {
+TEST_P(NativeDevices, ErrorForRefusedMemoryNamesTheRule) {
   run(2, [](Member& me) {
     Framework framework(me.rank());
     Framework second(me.rank());

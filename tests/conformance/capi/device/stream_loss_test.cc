@@ -654,7 +654,7 @@ TEST_P(StreamsApart, UnreachablePeerEndsOperationsThatWaitForAStream) {
   run_three([](Member& me) { expect_unreachable(me, true); });
 }
 
-TEST_P(StreamsApart, OperationsThatWaitForAStreamFindOutThatTheirPeerIsUnreachable) {
+TEST_P(StreamsApart, UnreachablePeerIsDetectedIfAllOperationsWaitForAStream) {
   run_three([](Member& me) { expect_unreachable(me, false); });
 }
 

@@ -215,7 +215,7 @@ TEST_P(Streams, MessageRunsBetweenEarlierAndLaterWork) {
   });
 }
 
-TEST_P(Streams, GroupStartsAsOne) {
+TEST_P(Streams, OperationsOfAGroupStartTogether) {
   run(2, [](Member& me) {
     constexpr uint64_t kHalf = 4'000'000;
     Framework framework(me.rank());
@@ -421,7 +421,7 @@ TEST_P(Streams, ExecutionsOfOneRedistributionKeepTheirOrder) {
 }
 
 // In one stream, each rank's sends precede its receives.
-TEST_P(Streams, GroupOfRedistributionsStartsAsOne) {
+TEST_P(Streams, RedistributionsOfAGroupStartTogether) {
   run(2, [](Member& me) {
     constexpr uint64_t kWords = 50'000;
     Framework framework(me.rank());
@@ -640,7 +640,7 @@ TEST_P(Streams, LateCollectiveOperationFailsOnAllRanks) {
 
 // An operation that was cancelled before its turn does not hold back any other, on this
 // communicator or on a later one.
-TEST_P(Streams, CancelledOperationDoesNotBlockOthers) {
+TEST_P(Streams, CancelledCollectiveOperationHoldsBackNoLaterOne) {
   run(2, [](Member& me) {
     Framework framework(me.rank());
     Rig rig(me, framework, 1000);

@@ -104,7 +104,7 @@ TEST_P(PipelineFailures, CallbackThatFailsWithoutAReasonIsReportedWithItsStatus)
 }
 
 // A run that returns one of these has not begun, and could be called again.
-TEST_P(PipelineFailures, StatusOfACallbackDoesNotSayThatNoRunHasBegun) {
+TEST_P(PipelineFailures, CallbackThatReturnsARefusalStatusEndsTheRunWithInternal) {
   for (const hetcomm_status_t status : {HETCOMM_INVALID_ARGUMENT, HETCOMM_BUSY}) {
     run(3, [&](Member& me) {
       const Ran ran =
@@ -209,7 +209,7 @@ void pass_byte(Member& me, int32_t peer, bool sends) {
 }
 
 // Rank 0 fails in its first step when the others wait for its data.
-TEST_P(PipelineFailures, FiguresCountVainWaitsIfARunFailsBeforeTheFirstStep) {
+TEST_P(PipelineFailures, FactsCountTheWaitsOfARunThatFailsBeforeItsFirstStep) {
   run(3, [](Member& me) {
     Trained own(me, three_stages());
     ASSERT_EQ(own.run(7).status, HETCOMM_OK);
@@ -305,7 +305,7 @@ TEST_P(PipelineFailures, InterruptEndsARunThatWaits) {
   }
 }
 
-TEST_P(PipelineFailures, InterruptIsNotAskedDuringARunThatNeverWaits) {
+TEST_P(PipelineFailures, InterruptIsNotCalledDuringARunThatNeverWaits) {
   run(1, [](Member& me) {
     const PipelinePlan plan = plan_of(on_ranks({0}), "1f1b", 4);
     Trained own(me, plan);
@@ -359,7 +359,7 @@ TEST_P(PipelineFailures, PlansThatDifferAreRefused) {
   });
 }
 
-TEST_P(PipelineFailures, ProvenanceMayDiffer) {
+TEST_P(PipelineFailures, PlansWithDifferentProvenanceAreAccepted) {
   run(3, [](Member& me) {
     PipelinePlan plan = three_stages();
     plan.provenance = "{\"planner\": \"" + std::to_string(me.rank()) + "\"}";
@@ -624,7 +624,7 @@ INSTANTIATE_TEST_SUITE_P(Of, PipelinePatience, ::testing::Values(pipeline_cases(
                          capi_case_name);
 
 // Rank 1 stays in its last callback for longer than HETCOMM_TIMEOUT, which does not bound this run.
-TEST_P(PipelinePatience, RunWithoutEndOfItsTimeWaitsForTheLastRank) {
+TEST_P(PipelinePatience, RunWithoutATimeLimitWaitsForTheLastRank) {
   CapiCase patient = GetParam();
   patient.settings += "TIMEOUT=2s;";
   run_job(patient, 2, [](Member& me) {

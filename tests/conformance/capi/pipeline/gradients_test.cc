@@ -489,7 +489,7 @@ TEST_P(PipelineGradients, NormCountsEachElementOnce) {
   });
 }
 
-TEST_P(PipelineGradients, TotalsThatDifferChangeNothing) {
+TEST_P(PipelineGradients, TotalCallsThatDifferAreRefusedAndChangeNothing) {
   run(2, [](Member& me) {
     const PipelinePlan plan = plan_of(on_ranks({0, 1}), "1f1b", 2);
     Trained own(me, plan);
@@ -541,7 +541,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 // Both ranks hold both stages. The first stage goes on only when the gradients of the second one
 // have been added up.
-TEST_P(PipelineEarlySums, SumsMoveWhileOtherStagesCompute) {
+TEST_P(PipelineEarlySums, GradientsAreAddedWhileOtherStagesCompute) {
   const StageWish both{.ranks = {0, 1}, .degrees = {.data = 2}};
   const PipelinePlan plan = plan_of({both, both}, "looped-bfs", 4);
   constexpr uint64_t kElements = 1 << 15;
@@ -745,7 +745,7 @@ TEST_P(PipelineGradientsOnDevices, GradientsInDeviceMemoryAreAdded) {
   for (const int32_t device : {1, 2}) add_up_on_devices(GetParam(), device, false);
 }
 
-TEST_P(PipelineGradientsOnDevices, PlainPointersLeadToMemoryOfDevices) {
+TEST_P(PipelineGradientsOnDevices, GradientsGivenByPlainPointersToDeviceMemoryAreAdded) {
   add_up_on_devices(GetParam(), 2, true);
 }
 

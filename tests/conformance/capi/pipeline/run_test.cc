@@ -424,7 +424,7 @@ TEST_P(PipelineWarmUps, ItemsAreSentWhileOtherItemsAreAwaited) {
 
 // The first stage is slow in its first step, and the second one in its own: then the other items
 // are there before it asks for them.
-TEST_P(Pipelines, OnlyDataThatWasNotThereIsWaitedFor) {
+TEST_P(Pipelines, TraceCountsWaitsOnlyForDataThatHasNotArrived) {
   PipelinePlan plan = plan_of(on_ranks({0, 1}), "gpipe", 4);
   plan.pipelines.front().boundaries.front().in_flight = 4;
   run(2, [&](Member& me) {

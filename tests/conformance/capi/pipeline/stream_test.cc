@@ -156,7 +156,7 @@ class StreamModel {
   std::list<std::vector<uint64_t>> writes_;
 };
 
-TEST_P(PipelineStreams, DataFollowsTheWorkThatMakesIt) {
+TEST_P(PipelineStreams, DataIsSentOnceTheWorkThatMakesItHasEnded) {
   run(3, [](Member& me) {
     Framework framework(me.rank());
     pipeline::PipelinePlan plan =

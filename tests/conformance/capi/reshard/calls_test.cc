@@ -256,7 +256,7 @@ TEST_P(ReshardCalls, SeveralRefusedExecutionsInARowEndAlone) {
 }
 
 // One rank is thousands of executions ahead of the other rank, and starts one more.
-TEST_P(ReshardCalls, ThousandsRefusedBeforeTheOtherRankCallsEndAlone) {
+TEST_P(ReshardCalls, ThousandsOfExecutionsRefusedBeforeTheOtherRankCallsEndAlone) {
   constexpr uint32_t kRefused = 6000;
   run(2, [](Member& me) {
     for (const int32_t refuses : {0, 1}) {
@@ -416,7 +416,7 @@ TEST_P(ReshardCalls, LateExecutionEndsAloneAndTheNextOneWorks) {
 }
 
 // Rank 2 exchanges no messages with rank 0, and waits for rank 1.
-TEST_P(ReshardCalls, RefusalReachesRanksThatExchangeNoMessages) {
+TEST_P(ReshardCalls, CancelledExecutionEndsOnRanksThatExchangeNoMessages) {
   run(3, [](Member& me) {
     Moves moves(me, {{.from = 0, .to = {1}}, {.from = 1, .to = {2}}});
     if (me.rank() == 2) {
@@ -445,7 +445,7 @@ TEST_P(ReshardCalls, RefusalReachesRanksThatExchangeNoMessages) {
 }
 
 // Rank 1 already has its data when rank 0 abandons the execution.
-TEST_P(ReshardCalls, EndAfterDataHasMovedEndsThePlan) {
+TEST_P(ReshardCalls, CancelAfterDataHasMovedEndsThePlan) {
   run(3, [](Member& me) {
     Moves moves(me, {{.from = 0, .to = {1}}, {.from = 0, .to = {2}}});
     if (me.rank() == 0) {
@@ -544,7 +544,7 @@ TEST_P(ReshardCalls, RankThatAbortsAndDestroysItsPlanAtOnceTellsWhyItAborted) {
 
 // Numbers of channels differ between ranks. An abort of one communicator is not taken for that of
 // another one.
-TEST_P(ReshardCalls, DestructionIsToldBesideAnAbortedCommunicator) {
+TEST_P(ReshardCalls, DestroyedPlanIsReportedDespiteAnAbortOfAnotherCommunicator) {
   run(3, [](Member& me) {
     hetcomm_communicator_t* few = nullptr;
     hetcomm_communicator_t* all = nullptr;
@@ -666,7 +666,7 @@ uint64_t time_of(Body&& body) {
   return hetcomm::now_ns() - start_ns;
 }
 
-TEST_P(ReshardCalls, SwappedSidesAreAMismatch) {
+TEST_P(ReshardCalls, PlansWithSwappedSidesAreAMismatch) {
   run(2, [](Member& me) {
     for (const bool both_send : {true, false}) {
       {
@@ -789,7 +789,7 @@ TEST_P(ReshardCalls, PlansMatchDespiteDifferentNumbers) {
 }
 
 // Rank 1 has moved data of its execution, and gives it up. Rank 2 begins with it only then.
-TEST_P(ReshardCalls, RankThatBeginsLateHearsWhyTheExecutionHasEnded) {
+TEST_P(ReshardCalls, RankThatStartsLateLearnsWhyTheExecutionHasEnded) {
   run(3, [](Member& me) {
     Moves moves(me, {{.from = 0, .to = {1}}, {.from = 1, .to = {2}}});
     moves.expect_works();
@@ -960,7 +960,7 @@ TEST_P(ReshardCalls, GroupStartsItsExecutions) {
 
 // --- pending, drain, cancel, facts -----------------------------------------------------
 
-TEST_P(ReshardCalls, PendingDrainAndCancelFollowTheExecutions) {
+TEST_P(ReshardCalls, PendingDrainAndCancelCoverAllExecutions) {
   run(2, [](Member& me) {
     Moves moves(me, {{}}, {.in_flight = 3});
     uint32_t count = 7;

@@ -384,7 +384,7 @@ TEST_P(PlanTerms, OptionsOfOneRankMayDiffer) {
 // Rank 0 sends to ranks 1 and 2, and rank 2's plan differs. Rank 1 waits for rank 0, or calls when
 // the other ranks have ended. The rate keeps rank 1 from receiving all of its data before rank 0
 // learns of the other plan.
-TEST_P(PlanTerms, ThirdRankEndsWithTheReason) {
+TEST_P(PlanTerms, MismatchOfTwoRanksEndsTheThirdWithTheReason) {
   run(3, [](Member& me) {
     constexpr uint64_t kMany = 500'000;
     constexpr uint64_t kRate = 1'000'000;

@@ -898,7 +898,7 @@ TEST_P(Resharding, MemoryIsBusyDuringAnExecution) {
 }
 
 // The receiver has already started when it learns that the sender has abandoned the execution.
-TEST_P(Resharding, RankThatStartsBeforeLearningOfTheEndGetsTheReason) {
+TEST_P(Resharding, ExecutionThatTheOtherRankHasAbandonedEndsWithAborted) {
   run_job(GetParam(), 2, [](Member& me) {
     const Task task = from_one_to_other(50'000);
     for (const int32_t gives_up : {0, 1}) {

@@ -213,7 +213,7 @@ TEST_P(Wrapped, IsAccessibleToPeersWhileRegistered) {
 }
 
 // The file of an allocation would expose all of it to a peer that receives the file.
-TEST_P(Wrapped, StartOfAnAllocationHidesTheRest) {
+TEST_P(Wrapped, StartOfAnAllocationDoesNotExposeTheRest) {
   run_two([](Member& me) {
     constexpr uint64_t kAll = 64 << 10;
     constexpr uint64_t kPart = 4096;
@@ -239,7 +239,7 @@ TEST_P(Wrapped, StartOfAnAllocationHidesTheRest) {
   });
 }
 
-TEST_P(Wrapped, DeviceMemoryIsTheSameMemory) {
+TEST_P(Wrapped, DeviceMemorySharesTheBytesOfItsAllocation) {
   CapiCase with_devices = GetParam();
   with_devices.settings += "DEVICES=sim-handle,sim-address;";
   run_job(with_devices, with_devices.alone() ? 1 : 2, [](Member& me) {

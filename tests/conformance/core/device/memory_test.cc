@@ -263,7 +263,7 @@ TEST_F(CoreDeviceMemory, MemoryRefusedDuringATransferIsStaged) {
       make_devices);
 }
 
-TEST_F(CoreDeviceMemory, PutsAndGetsNeedNoHelpFromTheOwner) {
+TEST_F(CoreDeviceMemory, PutsAndGetsMoveDirectlyWithEitherRegistration) {
   for (const bool dmabuf : {false, true}) {
     if (dmabuf) FakeFabric::accept_dmabufs();
     flushes = 0;

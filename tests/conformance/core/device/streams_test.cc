@@ -534,7 +534,7 @@ TEST_P(CoreStreams, RedistributionsOfTwoPlansFollowEachOther) {
 
 // The progress threads are asleep before the stream reaches an operation, and no other thread
 // polls. A busy machine may delay some ends, but not all.
-TEST_P(CoreStreams, ReachedOperationWakesASleeper) {
+TEST_P(CoreStreams, OperationThatItsStreamReachesWakesASleeper) {
   run([](CoreMember& me) {
     OnDevice memory(me, 100);
     Stream stream(me, 1);
