@@ -119,6 +119,27 @@ class Machine {
     }
   }
 
+  // Expects that each pair of ranks exchanges the elements that the plan's moves say.
+  void expect_messages() {
+    std::map<std::pair<int, int>, uint64_t> expected;
+    for (size_t hop = 0; hop < plan_.hops.size(); ++hop) {
+      for (const Move& move : plan_.hops[hop].moves) {
+        const int from = plan_.from(hop).parts[move.from].rank;
+        const int to = plan_.hops[hop].to.parts[move.to].rank;
+        if (from != to) expected[{from, to}] += move.box.elements();
+      }
+    }
+    std::map<std::pair<int, int>, uint64_t> sent;
+    for (const State& state : states_) {
+      for (const Phase& phase : state.slicing.phases) {
+        for (const Message& message : phase.sends) {
+          sent[{state.slicing.rank, message.peer}] += message.elements;
+        }
+      }
+    }
+    EXPECT_EQ(sent, expected);
+  }
+
   size_t phases(int rank) const { return states_[static_cast<size_t>(rank)].slicing.phases.size(); }
 
  private:
@@ -256,6 +277,7 @@ TEST(Slicings, RandomSlicingsGiveTheRightTensor) {
       Machine machine(plan.value(), 54, static_cast<uint32_t>(draw(1, 5)), random);
       ASSERT_TRUE(machine.run()) << "nobody can go on: " << plan.value().strategy;
       machine.expect_destination();
+      machine.expect_messages();
       if (HasFailure()) {
         FAIL() << plan.value().strategy << " " << to_table(source) << to_table(destination);
       }
