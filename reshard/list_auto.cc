@@ -46,7 +46,7 @@ struct Kind {
   Tensor tensor;
   size_t first = 0;  // index of its first tensor
   uint64_t count = 0;
-  uint64_t bytes = 0;  // of all its tensors; at most 2^64 - 1
+  uint64_t bytes = 0;  // total of its tensors; stops at 2^64 - 1 instead of overflowing
 };
 
 // A strategy for one kind: the load of all its tensors, or why it is refused.

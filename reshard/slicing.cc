@@ -123,7 +123,8 @@ class Sums {
     return simplified(result);
   }
   uint64_t elements() const { return elements_; }
-  // Calls use(part, box, sum_elements) for each piece, with its elements in kSum.
+  // Calls use(part, box, sum) for each piece. |box| is the box of the piece in the tensor, and
+  // |sum| its place in kSum.
   template <typename Use>
   void for_each(Use&& use) const {
     for (const auto& [part, pieces] : parts_) {

@@ -16,7 +16,7 @@
 
 namespace hetcomm::reshard {
 
-// A tensor to be moved.
+// A TensorOrder asks to move one tensor from its source layout to its destination layout.
 struct TensorOrder {
   std::shared_ptr<const Layout> source;
   std::shared_ptr<const Layout> destination;

@@ -12,8 +12,8 @@
 namespace hetcomm::pipeline {
 namespace {
 
-// Returns |pipeline| with those parts of |kept| that may differ between plans that replace each
-// other.
+// Returns a copy of |pipeline| with the schedule, live limits and transfer settings of |kept|. A
+// replacement plan may change only these.
 PlanPipeline with_course_of(PlanPipeline pipeline, const PlanPipeline& kept) {
   pipeline.schedule = kept.schedule;
   for (size_t i = 0; i < pipeline.stages.size() && i < kept.stages.size(); ++i) {

@@ -54,7 +54,7 @@ class LoadedPlan {
   PlanHash hash_{};
   bool trains_ = false;
   std::array<Program, kRunKinds> programs_;
-  std::vector<Channel> channels_;  // as Program::channels
+  std::vector<Channel> channels_;  // one for each of Program::channels, in the same order
 };
 
 }  // namespace hetcomm::pipeline

@@ -128,7 +128,7 @@ class Joint {
     return {};
   }
 
-  // Adds pipeline |number| behind those that are there.
+  // Appends pipeline |number| and its forecast to the outlook.
   void add(uint32_t number, Forecast& forecast) {
     const EventPipeline& own = input_.pipelines[number];
     const PipelineView& view = question_.views[number];

@@ -2119,7 +2119,7 @@ class Documents(unittest.TestCase):
                 made = pipeline.Schedule.named(name, ranks=2, micro_batches=4)
                 self.assertEqual(len(made.rank_of), 2 * SCHEDULES[name][1], name)
 
-    def test_schedules_with_times_have_enough_items_in_flight(self):
+    def test_plan_allows_one_more_item_in_flight_than_its_timed_schedule_needs(self):
         times = {"stages": [{"forward_ns": 10, "backward_ns": 20}], "forward": [{"busy_ns": 5, "latency_ns": 100}]}
         made = pipeline.Schedule.named("h-1f1b", ranks=2, micro_batches=32, times=times)
         plan = plan_of([0, 1], made, 32)

@@ -300,9 +300,14 @@ void TcpTransport::watch_paths(uint64_t now) {
   } else if (now >= watch_at_ns_) {
     watch_at_ns_ = now + PathWatch::interval_ns(detection_ns());
     watch_paths_ = false;
-    // The loop goes by index: an upcall may make endpoints. NOLINTNEXTLINE(modernize-loop-convert)
+    // The loop goes by index: an upcall may make or destroy endpoints.
+    // NOLINTNEXTLINE(modernize-loop-convert)
     for (size_t i = 0; i < endpoints_.size(); ++i) {
+      const size_t count = endpoints_.size();
       if (endpoints_[i]->watch_path()) watch_paths_ = true;
+      // If the upcall has destroyed an endpoint, the loop may skip another one. It is next watched
+      // in an interval.
+      if (endpoints_.size() < count) watch_paths_ = true;
     }
   }
 }

@@ -145,8 +145,8 @@ class Context final : private Sweeper, private CopyWarden {
   std::mutex control_mutex_;
   std::unique_ptr<liveness::ControlThread> control_thread_;  // under |control_mutex_|
   HostResources plain_;                                      // has no NIC and no NUMA node
+  // |chosen_mutex_| guards the members from |is_chosen_| to |placed_devices_|.
   std::mutex chosen_mutex_;
-  // Under |chosen_mutex_|:
   bool is_chosen_ = false;
   Status chosen_failure_;
   std::deque<HostResources> chosen_;    // the last one is current; jobs may use the others

@@ -46,15 +46,17 @@ uint32_t credit_for_each_peer(const Config& config, int size) {
   return static_cast<uint32_t>(std::clamp<uint64_t>(credit, 4096, 1u << 30));
 }
 
-// Makes waiting threads yield and sleep sooner if more ranks than processors share this host.
+// Sets whether waiting threads yield, and how long they spin. On a host with more ranks than
+// processors they yield and spin briefly, unless the user has set these options.
 void adapt_to_crowd(int64_t ranks_here, const Config& config, Log& log, SpinPolicy& spin) {
   const std::string_view yield = config.text(variable::kYield);
   const bool crowded = ranks_here > sysconf(_SC_NPROCESSORS_ONLN);
   if (yield == "on" || (yield == "auto" && crowded)) spin.set_yields(true);
   if (crowded && !config.is_set(variable::kSpinTime)) spin.set_spin(kCrowdedSpinNs);
-  if (crowded)
-    log.info("{} ranks share this host and have fewer processors: waiting threads yield",
-             ranks_here);
+  if (crowded) {
+    log.info("{} ranks share this host and have fewer processors{}", ranks_here,
+             spin.yields() ? ": waiting threads yield" : "");
+  }
 }
 
 // Warns if ranks of other hosts get only loopback addresses of this rank, because they would look

@@ -336,7 +336,7 @@ TEST(LivenessRing, NearNeighbourOnAnotherHostIsPreferred) {
   EXPECT_EQ(one.neighbours(4, nobody), (std::vector<int>{5, 3, 7, 1}));
 }
 
-TEST(LivenessRing, LastRankHasNoNeighbour) {
+TEST(LivenessRing, OnlyRemainingRankHasNoNeighbour) {
   const Ring ring(on_hosts(in_blocks(9, 3)));
   EXPECT_TRUE(ring.neighbours(4, [](int rank) { return rank != 4; }).empty());
   EXPECT_EQ(ring.neighbours(4, [](int rank) { return rank != 4 && rank != 7; }),

@@ -487,7 +487,7 @@ TEST_F(RdmaRegistration, SeveralCachesMayKeepTheSameMemory) {
   munmap(memory, 2 * kSize);
 }
 
-TEST_F(RdmaRegistration, NothingIsKeptIfTheMonitorThreadCannotStart) {
+TEST_F(RdmaRegistration, MemoryIsStillRegisteredIfTheMonitorThreadCannotStart) {
   NEEDS_EVENTS();
   cache_.reset();
   pthread_attr_t before;

@@ -383,7 +383,7 @@ TEST_F(Sysfs, WholeMachineIsReadIfThereIsAChoiceOfNics) {
   EXPECT_TRUE(has_choice());
 }
 
-TEST_F(Sysfs, WholeMachineIsReadForAnInterfaceOverOthers) {
+TEST_F(Sysfs, WholeMachineIsReadIfTheOnlyInterfaceIsStackedOnAnother) {
   add_interface("eth0", add_pci("pci0000:00/0000:00:02.0", "0x020000"));
   add_interface("vlan5", {});
   link("class/net/vlan5/lower_eth0", "class/net/eth0");

@@ -26,9 +26,10 @@ inline constexpr size_t kMaxHostLabel = 127;
 inline constexpr size_t kMaxTransportName = 15;
 inline constexpr size_t kMaxOffers = 64;
 
-// A rank's description of itself.
+// PeerInfo is a rank's description of itself.
 struct PeerInfo {
-  struct Offer {       // one transport's offer
+  // An Offer tells the other ranks how to reach this rank over one of its transports.
+  struct Offer {
     std::string name;  // "rdma", "rdma#1"
     bool within_host = false;
     LinkCost link;

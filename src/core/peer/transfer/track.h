@@ -241,7 +241,7 @@ class Track final : public TrackBase {
   void set_peer_has_rate(bool has_rate) HETCOMM_UNDER_BATON { peer_has_rate_ = has_rate; }
   // Records that the sender has started run |run|.
   void run_arrived(uint64_t run) HETCOMM_UNDER_BATON { peer_is_at(run + 1); }
-  // Returns how many runs of this end before |run| the sender may not have started.
+  // Returns how many runs before |run| are not yet known to have been started by the sender.
   uint64_t ahead(uint64_t run) const HETCOMM_UNDER_BATON { return run - std::min(run, peer_runs_); }
   // Records that the sender has passed all runs before |run|.
   void peer_is_at(uint64_t run) HETCOMM_UNDER_BATON { peer_runs_ = std::max(peer_runs_, run); }

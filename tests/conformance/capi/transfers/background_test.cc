@@ -19,9 +19,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// The longest nap of a parked progress thread beside callers that come and go.
-constexpr std::chrono::nanoseconds kLongNap = std::chrono::milliseconds(1);
-
 // Binds each rank and its progress thread to a separate processor if there are enough.
 void stay_on_one_processor(int32_t rank) {
   cpu_set_t allowed;
@@ -52,7 +49,6 @@ std::vector<CapiCase> cases() {
 
 class Background : public CapiTest {};
 class TimedBackground : public CapiTest {};
-class TimedReads : public CapiTest {};
 
 // Returns how often the progress threads of this process have gone to sleep.
 uint64_t sleeps() {
@@ -214,52 +210,14 @@ TEST_P(Background, ThreadServesAPeerWhileTheCallerWaits) {
   });
 }
 
-// Waits that end immediately do not keep the thread from a peer for more than a few of its naps.
-TEST_P(TimedReads, WaitsThatAreOverAtOnceDoNotDelayAPeer) {
-  constexpr int kRounds = 5;
-  constexpr int kReads = 100;
-  run(2, [](Member& me) {
-    Reached mapped(me, 1, HETCOMM_ACCESS_ALL);
-    Reached reached(me, 0, HETCOMM_ACCESS_GET);  // peers do not map it
-    std::vector<std::chrono::nanoseconds> beside_waits;
-    std::vector<std::chrono::nanoseconds> control;
-    for (int round = 0; round < 2 * kRounds; ++round) {
-      const bool waits = round % 2 == 0;
-      let_it_park(me);
-      if (me.rank() == 0) {
-        if (waits) wait_at_once(me, mapped);
-        while (me.store().word(0) == 0) usleep(100);
-      } else {
-        const auto start = Clock::now();
-        for (int i = 0; i < kReads; ++i) reached.read();
-        (waits ? beside_waits : control).push_back(Clock::now() - start);
-        me.store().word(0) = 1;
-      }
-      ASSERT_TRUE(me.meet());
-      if (me.rank() == 0) me.store().word(0) = 0;
-      ASSERT_TRUE(me.meet());
-    }
-    if (me.rank() == 0) return;
-    std::sort(beside_waits.begin(), beside_waits.end());
-    std::sort(control.begin(), control.end());
-    if (std::getenv("HETCOMM_TEST_PRINT") != nullptr) {
-      for (const auto& times : {beside_waits, control}) {
-        for (const auto& each : times) printf("%.1f ", static_cast<double>(each.count()) / 1e6);
-        printf("ms\n");
-      }
-    }
-    EXPECT_LT(beside_waits.front(), std::max(40 * control.front(), 3 * kReads * kLongNap));
-  });
-}
-
 // Everything except mapped memory requires rank 0's help here.
-const CapiCase kCopies{.name = "shm",
-                       .transports = "shm",
-                       .settings = "SHM_BULK=copy;TIMEOUT=10s;",
-                       .thread_progress = true,
-                       .processes = true};
-INSTANTIATE_TEST_SUITE_P(Over, Background, ::testing::Values(kCopies), capi_case_name);
-INSTANTIATE_TEST_SUITE_P(Over, TimedReads, ::testing::Values(kCopies), capi_case_name);
+INSTANTIATE_TEST_SUITE_P(Over, Background,
+                         ::testing::Values(CapiCase{.name = "shm",
+                                                    .transports = "shm",
+                                                    .settings = "SHM_BULK=copy;TIMEOUT=10s;",
+                                                    .thread_progress = true,
+                                                    .processes = true}),
+                         capi_case_name);
 INSTANTIATE_TEST_SUITE_P(Over, TimedBackground, ::testing::ValuesIn(cases()), capi_case_name);
 
 }  // namespace
