@@ -178,15 +178,13 @@ class SenderChoice {
     const int needer = destination_.parts[need.to].rank;
     const uint64_t bytes = bytes_of(need.piece);
     const bool is_long = slice_bytes_ != 0 && bytes > slice_bytes_;
-    std::vector<Candidate> candidates;
     Candidate best{{Reach::kNetwork, UINT64_MAX, UINT64_MAX, UINT64_MAX}, 0};
     for (uint32_t i = 0; i < owners.size(); ++i) {
       const Candidate each{loads_.cost(rank_of(owners[i]), needer, bytes), i};
-      if (is_long) candidates.push_back(each);
       best = std::min(best, each);
     }
     if (is_long && best.first.reach == Reach::kNetwork) {
-      share(owners, std::move(candidates), need);
+      share(owners, need);
     } else {
       send(owners[best.second], need.to, need.piece);
     }
@@ -194,30 +192,33 @@ class SenderChoice {
 
   // Gives each chunk of a piece to the holder whose transfer would then end first. The chunks of
   // one holder are put next to each other.
-  void share(const std::vector<uint32_t>& owners, std::vector<Candidate> candidates,
-             const Need& need) {
+  void share(const std::vector<uint32_t>& owners, const Need& need) {
     const Box& piece = need.piece;
     const Chunks chunks = chunks_of(piece, bytes_of(piece), slice_bytes_);
-    const uint64_t row_bytes = bytes_of(piece) / piece.extent(chunks.dimension);
+    const uint64_t rows = piece.extent(chunks.dimension);
+    const uint64_t row_bytes = bytes_of(piece) / rows;
+    // Chunks differ by a row. All costs are those of the longest one, so that they only grow, and a
+    // known cost is a lower bound.
+    const uint64_t chunk_bytes = (rows + chunks.count - 1) / chunks.count * row_bytes;
     const int needer = destination_.parts[need.to].rank;
-    for (Candidate& each : candidates) each.first = {};  // lower bounds: costs only grow
+    std::vector<Candidate> candidates;
+    for (uint32_t i = 0; i < owners.size(); ++i) candidates.emplace_back(SendLoads::Cost(), i);
     const auto is_after = [](const Candidate& one, const Candidate& other) { return other < one; };
     std::make_heap(candidates.begin(), candidates.end(), is_after);
     std::vector<uint64_t> counts(owners.size());
     for (uint64_t chunk = 0; chunk < chunks.count; ++chunk) {
-      const uint64_t bytes =
-          (chunks.begin(piece, chunk + 1) - chunks.begin(piece, chunk)) * row_bytes;
       for (;;) {
         std::pop_heap(candidates.begin(), candidates.end(), is_after);
-        Candidate& least = candidates.back();
-        const SendLoads::Cost now = loads_.cost(rank_of(owners[least.second]), needer, bytes);
-        const bool is_known = now <= least.first;
-        least.first = std::max(least.first, now);
-        if (is_known || candidates.size() == 1) break;
+        auto& [known, owner] = candidates.back();
+        const SendLoads::Cost now = loads_.cost(rank_of(owners[owner]), needer, chunk_bytes);
+        if (now == known) break;
+        known = now;
         std::push_heap(candidates.begin(), candidates.end(), is_after);
       }
       const uint32_t owner = candidates.back().second;
-      loads_.add(rank_of(owners[owner]), needer, bytes);
+      const uint64_t begin = chunks.begin(piece, chunk);
+      loads_.add(rank_of(owners[owner]), needer,
+                 (chunks.begin(piece, chunk + 1) - begin) * row_bytes);
       ++counts[owner];
       std::push_heap(candidates.begin(), candidates.end(), is_after);
     }

@@ -16,7 +16,7 @@ uint64_t slices_for(uint64_t bytes, size_t hops, uint64_t bundle_bytes) {
   if (hops > 1) {
     slice = std::clamp(bytes / kOverlap, std::max<uint64_t>(slice / kSmallest, 1), slice);
   }
-  return std::clamp<uint64_t>((bytes + slice - 1) / slice, 1, kMax);
+  return std::clamp<uint64_t>(bytes / slice + (bytes % slice != 0 ? 1 : 0), 1, kMax);
 }
 
 uint64_t bytes_of(const Tensor& tensor) {
@@ -24,11 +24,6 @@ uint64_t bytes_of(const Tensor& tensor) {
 }
 
 bool is_empty(const Tensor& tensor) { return tensor.source->whole().is_empty(); }
-
-bool has_copies(const Layout& layout) {
-  return std::any_of(layout.parts.begin(), layout.parts.end(),
-                     [](const Part& part) { return part.copy != 0; });
-}
 
 Result<MovePlan> plan_with(Strategy strategy, const Tensor& tensor, const Wishes& wishes,
                            SendLoads& loads, std::optional<int> rank, uint64_t turn) {

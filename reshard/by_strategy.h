@@ -38,8 +38,6 @@ uint64_t slices_for(uint64_t bytes, size_t hops, uint64_t bundle_bytes);
 // Returns the bytes of the whole tensor.
 uint64_t bytes_of(const Tensor& tensor);
 bool is_empty(const Tensor& tensor);
-// Returns whether |layout| has more than one copy of any data.
-bool has_copies(const Layout& layout);
 
 // Makes the plan of |tensor|, which has elements. |strategy| is not |kAuto|. Only batched
 // send-receive uses and changes |loads|; the other strategies use |turn| (redistribute.h).

@@ -51,7 +51,8 @@ HopLoad load_of(const Messages& messages, const Links& links);
 // message after the first adds kMessageNs. Hops overlap by slices: the longest hop counts in full,
 // and every other hop counts with the time of one of the slices. Hops that overlap share the links
 // and the ranks, so the whole takes at least as long as its busiest resource and the messages of
-// its busiest rank. Plans have the moves of all ranks, and the links know all ranks.
+// its busiest rank. Plans have the moves of all ranks, and the links know all ranks. The memory
+// grows with resources and ranks, and not with the pairs of ranks.
 class JointForecast {
  public:
   // |links| must outlive the object.
@@ -64,19 +65,25 @@ class JointForecast {
   Forecast forecast(uint64_t slices) const;
 
  private:
-  struct Transfer {
-    uint64_t bytes = 0;     // at most 2^62
-    uint64_t messages = 0;  // in units of 1 / kMessage
+  struct Hop {
+    std::map<int, uint64_t> carried;   // bytes, by resource
+    std::map<int, uint64_t> messages;  // sent or received, by rank; in units of 1 / kMessage
+    // Bytes of the pairs whose route limits a single transfer, by sender and receiver.
+    Messages limited;
+    uint64_t longest_ns = 0;  // the longest transfer alone, of the tensors of one add()
+    uint64_t pairs = 0;
+    uint64_t bytes = 0;
   };
-  using Hop = std::map<std::pair<int, int>, Transfer>;  // by sender and receiver, which differ
   static constexpr uint64_t kMessage = 1024;
 
+  void add(const Messages& messages, uint64_t count, uint64_t units, Hop& hop) const;
   // The sums over all hops.
   struct Sums {
-    std::vector<uint64_t> resource_bytes;
-    std::map<int, uint64_t> messages;  // beyond the first one of each hop, by rank; as |messages|
+    std::map<int, uint64_t> carried;   // as in Hop
+    std::map<int, uint64_t> messages;  // as in Hop, but the first one of each hop
   };
   HopForecast forecast_of(const Hop& hop, Sums& sums) const;
+  uint64_t busy_ns(int resource, uint64_t bytes) const;
 
   const Links* links_;
   std::vector<Hop> hops_;

@@ -1,53 +1,73 @@
 #include "reshard/list_auto.h"
 
 #include <algorithm>
-#include <array>
 #include <map>
 #include <numeric>
 #include <optional>
+#include <set>
 #include <tuple>
 #include <utility>
 
 #include <fmt/core.h>
 
+#include "reshard/capped.h"
+#include "reshard/copy_turns.h"
 #include "reshard/forecast.h"
 
 namespace hetcomm::reshard {
 namespace {
 
-// The kinds of tensors that are considered one by one.
+// Most kinds that are compared.
 constexpr size_t kMaxKinds = 16;
+// Most tensors of a kind that are planned, if the source has copies to choose from.
+constexpr uint64_t kMaxSamples = 16;
 constexpr size_t kNone = SIZE_MAX;
-// The tensors of a kind that are planned, if the source has copies to choose from.
-constexpr uint64_t kSamples = 4;
 
-// Finds layouts that are alike. Many tensors of a model share their layouts, or have equal ones.
-class LayoutNumbers {
+// Numbers layouts by their forms: the ranks that hold the fractions of a tensor. The places in a
+// rank's memory do not matter, nor do the sizes.
+class Forms {
  public:
   size_t number_of(const Layout& layout) {
-    const auto [known, added] = known_.try_emplace(&layout, layouts_.size());
-    if (!added) return known->second;
-    std::vector<size_t>& alike = by_outline_[{layout.shape, layout.parts.size()}];
-    for (const size_t number : alike) {
-      if (*layouts_[number] == layout) return known->second = number;
-    }
-    alike.push_back(layouts_.size());
-    layouts_.push_back(&layout);
+    const auto [known, added] = known_.try_emplace(&layout, 0);
+    if (added) known->second = numbers_.try_emplace(form_of(layout), numbers_.size()).first->second;
     return known->second;
   }
 
  private:
+  using Form = std::vector<uint64_t>;
+  static constexpr uint64_t kFractions = 256;
+
+  static Form form_of(const Layout& layout) {
+    Form form = {layout.shape.size(), layout.terms};
+    for (const Part& part : layout.parts) {
+      const Box box = clip(layout, part);
+      form.push_back(static_cast<uint64_t>(part.rank));
+      form.push_back(uint64_t{part.copy} << 32 | part.term);
+      for (size_t d = 0; d < box.dimensions; ++d) {
+        const uint64_t extent = std::max<uint64_t>(layout.shape[d], 1);
+        form.push_back((box.begin[d] * kFractions + extent / 2) / extent);
+        form.push_back((box.end[d] * kFractions + extent / 2) / extent);
+      }
+    }
+    return form;
+  }
+
   std::map<const Layout*, size_t> known_;
-  std::map<std::pair<std::vector<uint64_t>, size_t>, std::vector<size_t>> by_outline_;
-  std::vector<const Layout*> layouts_;
+  std::map<Form, size_t> numbers_;
 };
 
 struct Kind {
-  Tensor tensor;
-  size_t first = 0;  // index of its first tensor
-  uint64_t count = 0;
-  uint64_t bytes = 0;  // total of its tensors; stops at 2^64 - 1 instead of overflowing
+  Tensor tensor;       // its largest tensor
+  size_t first = 0;    // index of this tensor
+  uint64_t count = 0;  // tensors of this size that have as many bytes as the kind
+  uint64_t bytes = 0;  // total of its tensors
 };
+
+uint64_t copies_of(const Layout& layout) {
+  std::set<uint32_t> copies;
+  for (const Part& part : layout.parts) copies.insert(part.copy);
+  return std::max<uint64_t>(copies.size(), 1);
+}
 
 // A strategy for one kind: the load of all its tensors, or why it is refused.
 struct Option {
@@ -55,9 +75,9 @@ struct Option {
   std::string refused;
 };
 
-class ListPlanner {
+class ListChooser {
  public:
-  ListPlanner(const std::vector<Tensor>& tensors, const Wishes& wishes)
+  ListChooser(const std::vector<Tensor>& tensors, const Wishes& wishes)
       : tensors_(tensors), wishes_(wishes), links_(*wishes.links) {}
 
   Result<ListChoice> choose() {
@@ -65,52 +85,49 @@ class ListPlanner {
     for (const Strategy strategy : kCandidates) {
       // The tensors of one list use the copies of their sources by the same loads.
       SendLoads loads(&links_);
-      uint64_t turn = 0;
+      CopyTurns turns;
       std::vector<Option>& options = options_.emplace_back();
-      for (const Kind& kind : kinds_) options.push_back(option_of(kind, strategy, loads, turn));
+      for (size_t i = 0; i < compared(); ++i) {
+        options.push_back(option_of(kinds_[i], strategy, loads, turns));
+      }
     }
     HETCOMM_RETURN_IF_ERROR(find_fallbacks());
-    std::vector<Considered> considered;
-    size_t best = 0;
-    uint64_t least_ns = UINT64_MAX;
-    for (size_t i = 0; i < kCandidates.size(); ++i) {
-      considered.push_back(considered_as(i));
-      if (considered.back().ns == 0 || considered.back().ns >= least_ns) continue;
-      best = i;
-      least_ns = considered.back().ns;
-    }
-    std::vector<size_t> each(kinds_.size(), best);
-    if (kinds_.size() > 1) {
-      JointForecast mixed(links_);
-      std::vector<size_t> mix = mix_of(best, mixed);
-      if (ns_of(mixed) < least_ns) each = std::move(mix);
-    }
     ListChoice choice;
-    for (size_t i = 0; i < tensors_.size(); ++i) {
-      const size_t kind = kind_of_[i];
-      const bool is_known = kind < kinds_.size();
-      const size_t candidate = is_known ? each[kind] : best;
-      const bool is_refused = kind == kNone || (is_known && !options_[candidate][kind].load);
-      choice.strategies.push_back(is_refused ? Strategy::kAuto : kCandidates[candidate]);
+    size_t best = 0;
+    for (size_t i = 0; i < kCandidates.size(); ++i) {
+      choice.considered.push_back(considered_as(i));
+      if (choice.considered[i].ns < choice.considered[best].ns) best = i;
     }
-    choice.considered = std::move(considered);
+    std::vector<size_t> chosen;
+    const uint64_t mixed_ns = mix(best, chosen);
+    std::vector<std::vector<size_t>> lists(kCandidates.size() + 1, chosen);
+    for (size_t i = 0; i < kCandidates.size(); ++i) lists[i].assign(compared(), i);
+    std::rotate(lists.begin(), lists.begin() + static_cast<ptrdiff_t>(best),
+                lists.begin() + static_cast<ptrdiff_t>(best) + 1);
+    if (mixed_ns < choice.considered[best].ns)
+      std::rotate(lists.begin(), lists.end() - 1, lists.end());
+    HETCOMM_RETURN_IF_ERROR(decide_rest(kCandidates[best]));
+    for (const std::vector<size_t>& list : lists) choice.others.push_back(strategies_of(list));
+    choice.strategies = std::move(choice.others.front());
+    choice.others.erase(choice.others.begin());
     return choice;
   }
 
  private:
+  size_t compared() const { return std::min(kinds_.size(), kMaxKinds); }
+
   Status find_kinds() {
-    LayoutNumbers layouts;
+    Forms forms;
     std::map<std::tuple<size_t, size_t, uint64_t>, size_t> numbers;
     for (size_t i = 0; i < tensors_.size(); ++i) {
       const Tensor& tensor = tensors_[i];
-      // Every strategy refuses tensors whose shapes differ.
       if (is_empty(tensor) || tensor.source->shape != tensor.destination->shape) {
         kind_of_.push_back(kNone);
         continue;
       }
       const auto [found, added] =
-          numbers.try_emplace({layouts.number_of(*tensor.source),
-                               layouts.number_of(*tensor.destination), tensor.element_bytes},
+          numbers.try_emplace({forms.number_of(*tensor.source),
+                               forms.number_of(*tensor.destination), tensor.element_bytes},
                               kinds_.size());
       if (added) {
         const Status known = check_known(*tensor.source, *tensor.destination, links_);
@@ -118,29 +135,40 @@ class ListPlanner {
         kinds_.push_back({tensor, i, 0, 0});
       }
       Kind& kind = kinds_[found->second];
-      ++kind.count;
       const uint64_t bytes = bytes_of(tensor);
-      kind.bytes = bytes > UINT64_MAX - kind.bytes ? UINT64_MAX : kind.bytes + bytes;
-      all_bytes_ = bytes > UINT64_MAX - all_bytes_ ? UINT64_MAX : all_bytes_ + bytes;
+      if (bytes > bytes_of(kind.tensor)) {
+        kind.tensor = tensor;
+        kind.first = i;
+      }
+      kind.bytes = capped_sum(kind.bytes, bytes);
+      all_bytes_ = capped_sum(all_bytes_, bytes);
       kind_of_.push_back(found->second);
     }
-    // The kinds with the most bytes come first.
+    sort_kinds();
+    return {};
+  }
+
+  // Puts the kinds with the most bytes first.
+  void sort_kinds() {
     std::vector<size_t> order(kinds_.size());
     std::iota(order.begin(), order.end(), size_t{0});
     std::stable_sort(order.begin(), order.end(), [this](size_t one, size_t other) {
       return kinds_[one].bytes > kinds_[other].bytes;
     });
-    std::vector<size_t> rank_of(kinds_.size());
+    std::vector<size_t> number_of(kinds_.size());
     std::vector<Kind> sorted;
     for (size_t i = 0; i < order.size(); ++i) {
-      rank_of[order[i]] = i;
-      if (i < kMaxKinds) sorted.push_back(kinds_[order[i]]);
+      number_of[order[i]] = i;
+      sorted.push_back(kinds_[order[i]]);
     }
     for (size_t& kind : kind_of_) {
-      if (kind != kNone) kind = rank_of[kind];
+      if (kind != kNone) kind = number_of[kind];
     }
     kinds_ = std::move(sorted);
-    return {};
+    for (Kind& kind : kinds_) {
+      const uint64_t each = bytes_of(kind.tensor);
+      kind.count = std::max<uint64_t>((kind.bytes + each / 2) / each, 1);
+    }
   }
 
   // Returns how many tensors of |kind| have room in one message.
@@ -149,14 +177,18 @@ class ListPlanner {
     return std::max<uint64_t>(wishes_.bundle_bytes / bytes, 1);
   }
 
-  Option option_of(const Kind& kind, Strategy strategy, SendLoads& loads, uint64_t& turn) const {
-    const bool differ = has_copies(*kind.tensor.source);
-    const uint64_t samples = differ ? std::min(kind.count, kSamples) : 1;
+  Option option_of(const Kind& kind, Strategy strategy, SendLoads& loads, CopyTurns& turns) const {
+    const uint64_t copies = copies_of(*kind.tensor.source);
+    const uint64_t samples = copies > 1 ? std::min({kind.count, copies, kMaxSamples}) : 1;
     Option option;
     JointForecast load(links_);
     for (uint64_t i = 0; i < samples; ++i) {
+      // A sample stands for as many tensors.
+      const uint64_t count = kind.count / samples + (i < kind.count % samples ? 1 : 0);
+      const uint64_t turn = turns.take(*kind.tensor.source, *kind.tensor.destination,
+                                       kind.tensor.element_bytes, count);
+      const SendLoads before = loads;
       Result<MovePlan> plan = plan_with(strategy, kind.tensor, wishes_, loads, std::nullopt, turn);
-      if (differ) ++turn;
       if (!plan.ok()) {
         option.refused = plan.status().text();
         return option;
@@ -165,36 +197,46 @@ class ListPlanner {
         option.refused = *why;
         return option;
       }
-      // The samples stand for all tensors of the kind.
-      const uint64_t count = kind.count / samples + (i < kind.count % samples ? 1 : 0);
+      if (count > 1) loads.repeat_since(before, count);
       load.add(plan.value(), kind.tensor.element_bytes, count, shared_by(kind));
     }
     option.load = std::move(load);
     return option;
   }
 
-  // Finds the loads of kinds that a strategy does not cover.
+  Result<Choice> choose_alone(const Kind& kind) const {
+    const Tensor& tensor = kind.tensor;
+    Result<Choice> choice = plan_auto(*tensor.source, *tensor.destination, tensor.element_bytes,
+                                      links_, slices_for(bytes_of(tensor), 3, wishes_.bundle_bytes),
+                                      std::nullopt, wishes_.slice_bytes);
+    if (!choice.ok()) return choice.status().annotate(fmt::format("tensor {}", kind.first));
+    return choice;
+  }
+
+  // Finds what compared kinds use in place of a strategy that is refused.
   Status find_fallbacks() {
-    for (size_t kind = 0; kind < kinds_.size(); ++kind) {
-      fallbacks_.emplace_back(links_);
+    for (size_t kind = 0; kind < compared(); ++kind) {
+      Fallback& fallback =
+          fallbacks_.emplace_back(Fallback{Strategy::kAuto, JointForecast(links_)});
       const bool is_needed =
           std::any_of(options_.begin(), options_.end(),
                       [&](const std::vector<Option>& each) { return !each[kind].load; });
       if (!is_needed) continue;
-      const Kind& own = kinds_[kind];
-      Result<Choice> choice =
-          plan_auto(*own.tensor.source, *own.tensor.destination, own.tensor.element_bytes, links_,
-                    slices_for(bytes_of(own.tensor), 3, wishes_.bundle_bytes), std::nullopt,
-                    wishes_.slice_bytes);
-      if (!choice.ok()) return choice.status().annotate(fmt::format("tensor {}", own.first));
-      fallbacks_.back().add(choice->plan, own.tensor.element_bytes, own.count, shared_by(own));
+      Result<Choice> choice = choose_alone(kinds_[kind]);
+      if (!choice.ok()) return choice.status();
+      fallback.strategy = strategy_named(choice->plan.strategy).value_or(Strategy::kDirect);
+      fallback.load.add(choice->plan, kinds_[kind].tensor.element_bytes, kinds_[kind].count,
+                        shared_by(kinds_[kind]));
     }
     return {};
   }
 
   const JointForecast& load_of(size_t candidate, size_t kind) const {
     const Option& option = options_[candidate][kind];
-    return option.load ? *option.load : fallbacks_[kind];
+    return option.load ? *option.load : fallbacks_[kind].load;
+  }
+  Strategy strategy_of(size_t candidate, size_t kind) const {
+    return options_[candidate][kind].load ? kCandidates[candidate] : fallbacks_[kind].strategy;
   }
   uint64_t ns_of(const JointForecast& list) const {
     return list.forecast(slices_for(all_bytes_, 3, wishes_.bundle_bytes)).ns;
@@ -205,55 +247,88 @@ class ListPlanner {
     Considered entry;
     entry.strategy = name_of(kCandidates[candidate]);
     JointForecast list(links_);
-    bool covers_any = false;
-    for (size_t kind = 0; kind < kinds_.size(); ++kind) {
+    for (size_t kind = 0; kind < compared(); ++kind) {
       const Option& option = options_[candidate][kind];
-      covers_any = covers_any || option.load;
       if (!option.load && entry.refused.empty()) {
         entry.refused = fmt::format("tensor {}: {}", kinds_[kind].first, option.refused);
       }
       list.add(load_of(candidate, kind));
     }
-    if (covers_any || candidate == 0) entry.ns = std::max<uint64_t>(ns_of(list), 1);
+    entry.ns = std::max<uint64_t>(ns_of(list), 1);
     return entry;
   }
 
-  // Chooses for one kind after the other, given the choices so far. Ties go to |best|.
-  std::vector<size_t> mix_of(size_t best, JointForecast& mixed) const {
-    std::vector<size_t> mix;
-    for (size_t kind = 0; kind < kinds_.size(); ++kind) {
-      size_t chosen = best;
+  // Chooses for one compared kind after the other, given the choices so far. Ties go to |best|.
+  // Returns the forecast of the list.
+  uint64_t mix(size_t best, std::vector<size_t>& chosen) const {
+    JointForecast list(links_);
+    for (size_t kind = 0; kind < compared(); ++kind) {
+      size_t own = best;
       uint64_t least_ns = UINT64_MAX;
       for (size_t i = 0; i <= kCandidates.size(); ++i) {
         const size_t candidate = i == 0 ? best : i - 1;
         if (!options_[candidate][kind].load && candidate != best) continue;
-        JointForecast with = mixed;
+        JointForecast with = list;
         with.add(load_of(candidate, kind));
         const uint64_t ns = ns_of(with);
         if (ns >= least_ns) continue;
-        chosen = candidate;
+        own = candidate;
         least_ns = ns;
       }
-      mixed.add(load_of(chosen, kind));
-      mix.push_back(chosen);
+      list.add(load_of(own, kind));
+      chosen.push_back(own);
     }
-    return mix;
+    return ns_of(list);
   }
+
+  // Decides for the kinds that are not compared.
+  Status decide_rest(Strategy best) {
+    for (size_t kind = compared(); kind < kinds_.size(); ++kind) {
+      SendLoads loads(&links_);
+      CopyTurns turns;
+      if (option_of(kinds_[kind], best, loads, turns).load) {
+        rest_.push_back(best);
+        continue;
+      }
+      Result<Choice> choice = choose_alone(kinds_[kind]);
+      if (!choice.ok()) return choice.status();
+      rest_.push_back(strategy_named(choice->plan.strategy).value_or(Strategy::kDirect));
+    }
+    return {};
+  }
+
+  // Returns the strategies of all tensors. |list| has the candidates of the compared kinds.
+  std::vector<Strategy> strategies_of(const std::vector<size_t>& list) const {
+    std::vector<Strategy> strategies;
+    strategies.reserve(kind_of_.size());
+    for (const size_t kind : kind_of_) {
+      strategies.push_back(kind == kNone        ? Strategy::kAuto
+                           : kind < list.size() ? strategy_of(list[kind], kind)
+                                                : rest_[kind - list.size()]);
+    }
+    return strategies;
+  }
+
+  struct Fallback {
+    Strategy strategy;
+    JointForecast load;
+  };
 
   const std::vector<Tensor>& tensors_;
   const Wishes& wishes_;
   const Links& links_;
   uint64_t all_bytes_ = 0;
-  std::vector<Kind> kinds_;      // those with the most bytes, in this order
-  std::vector<size_t> kind_of_;  // by tensor; beyond |kinds_|: not considered; or kNone
-  std::vector<std::vector<Option>> options_;  // by candidate and kind
-  std::vector<JointForecast> fallbacks_;      // by kind: the load of plan_auto()
+  std::vector<Kind> kinds_;                   // those with the most bytes first
+  std::vector<size_t> kind_of_;               // by tensor; kNone: nothing is chosen
+  std::vector<std::vector<Option>> options_;  // by candidate and compared kind
+  std::vector<Fallback> fallbacks_;           // by compared kind
+  std::vector<Strategy> rest_;                // by kind that is not compared
 };
 
 }  // namespace
 
 Result<ListChoice> choose_for_list(const std::vector<Tensor>& tensors, const Wishes& wishes) {
-  return ListPlanner(tensors, wishes).choose();
+  return ListChooser(tensors, wishes).choose();
 }
 
 }  // namespace hetcomm::reshard

@@ -9,17 +9,24 @@
 namespace hetcomm::reshard {
 
 struct ListChoice {
-  std::vector<Strategy> strategies;    // by tensor; kAuto: plan_auto() decides
-  std::vector<Considered> considered;  // with the forecasts of the whole list
+  std::vector<Strategy> strategies;  // by tensor; kAuto only where nothing was chosen
+  // The other lists that were compared, in the order that decides ties.
+  std::vector<std::vector<Strategy>> others;
+  // With the forecasts of the whole list. A strategy that is refused for some tensors counts with
+  // the strategies that these tensors have instead.
+  std::vector<Considered> considered;
 };
 
 // Chooses by the forecast of the whole list, in which the loads of all tensors add up on every
 // resource of the links. Compares the lists in which all tensors use one strategy, and a list in
 // which each kind of tensors has its own, the kinds with the most bytes first. Tensors are of one
-// kind if their layouts and elements are alike. Only the kinds with the most bytes are considered;
-// the others use the best strategy for all. A kind that a strategy does not cover, or of which it
-// would send a second copy to a cluster, is left to plan_auto().
-// |wishes| has links, and no tensor is empty. Fails as plan_auto() does. The text names the tensor.
+// kind if the same ranks hold the same fractions of them, whatever their sizes; the largest tensor
+// stands for its kind. Only the kinds with the most bytes are compared. The others use the best
+// strategy for all. A kind that a strategy does not cover, or of which it would send a second copy
+// to a cluster, uses what plan_auto() chooses for it. Forecasts are estimates, since one tensor
+// stands for its kind, and copies are chosen as if no kind used another strategy.
+// |wishes| has links. Nothing is chosen for tensors without elements, or with two shapes. Fails as
+// plan_auto() does. The text names the tensor.
 Result<ListChoice> choose_for_list(const std::vector<Tensor>& tensors, const Wishes& wishes);
 
 }  // namespace hetcomm::reshard

@@ -1,10 +1,13 @@
 #include "reshard/plans.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include <fmt/core.h>
 
+#include "reshard/capped.h"
+#include "reshard/copy_turns.h"
 #include "reshard/faults.h"
 #include "reshard/forecast.h"
 #include "reshard/list_auto.h"
@@ -57,27 +60,80 @@ class Maker {
   }
 
  private:
-  // Tensors whose source has several copies take turns.
   uint64_t turn_of(const Tensor& tensor) {
-    if (tensor.source != last_source_) has_copies_ = has_copies(*tensor.source);
-    last_source_ = tensor.source;
-    return has_copies_ ? turn_++ : 0;
+    return turns_.take(*tensor.source, *tensor.destination, tensor.element_bytes);
   }
 
   const Wishes& wishes_;
   const std::optional<int> rank_;
   SendLoads loads_;
-  uint64_t turn_ = 0;
-  const Layout* last_source_ = nullptr;
-  bool has_copies_ = false;
+  CopyTurns turns_;
 };
 
-Result<ListChoice> strategies_of(const std::vector<Tensor>& tensors, const Wishes& wishes) {
-  if (tensors.size() > 1 && wishes.strategy == Strategy::kAuto && wishes.links != nullptr) {
-    return choose_for_list(tensors, wishes);
+// Makes the plans of |tensors| with |strategies|. A tensor that its strategy does not cover uses
+// the caller's.
+Result<std::vector<Choice>> plans_with(const std::vector<Strategy>& strategies,
+                                       const std::vector<Tensor>& tensors, const Wishes& wishes,
+                                       std::optional<int> rank) {
+  std::vector<Choice> choices;
+  choices.reserve(tensors.size());
+  Maker maker(wishes, rank);
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    Result<Choice> choice = maker.make(tensors[i], strategies[i]);
+    if (!choice.ok() && strategies[i] != wishes.strategy) {
+      choice = maker.make(tensors[i], wishes.strategy);
+    }
+    if (!choice.ok()) {
+      return tensors.size() == 1 ? choice.status()
+                                 : choice.status().annotate(fmt::format("tensor {}", i));
+    }
+    choices.push_back(std::move(choice).value());
   }
-  return ListChoice{.strategies = std::vector<Strategy>(tensors.size(), wishes.strategy),
-                    .considered = {}};
+  return choices;
+}
+
+// Returns whether |tensors| are few enough to plan each list that was compared.
+bool are_few(const std::vector<Tensor>& tensors) {
+  constexpr size_t kMaxParts = 16'384;
+  size_t parts = 0;
+  for (const Tensor& tensor : tensors) {
+    parts += tensor.source->parts.size() + tensor.destination->parts.size();
+    if (parts > kMaxParts) return false;
+  }
+  return true;
+}
+
+// Puts the list with the shortest forecast of its plans first. Ties go to the list that was chosen.
+Status choose_by_plans(const std::vector<Tensor>& tensors, const Wishes& wishes, ListChoice& list) {
+  std::set<std::vector<Strategy>> seen;
+  uint64_t least_ns = UINT64_MAX;
+  std::vector<Strategy> best;
+  std::vector<std::vector<Strategy>> lists = std::move(list.others);
+  lists.insert(lists.begin(), list.strategies);
+  for (std::vector<Strategy>& each : lists) {
+    if (!seen.insert(each).second) continue;
+    const Result<std::vector<Choice>> choices = plans_with(each, tensors, wishes, std::nullopt);
+    if (!choices.ok()) return choices.status();
+    const uint64_t ns = forecast_of_list(tensors, choices.value(), wishes).ns;
+    if (ns >= least_ns) continue;
+    least_ns = ns;
+    best = std::move(each);
+  }
+  list.strategies = std::move(best);
+  return {};
+}
+
+Result<ListChoice> strategies_of(const std::vector<Tensor>& tensors, const Wishes& wishes) {
+  if (tensors.size() <= 1 || wishes.strategy != Strategy::kAuto || wishes.links == nullptr) {
+    ListChoice plain;
+    plain.strategies.assign(tensors.size(), wishes.strategy);
+    return plain;
+  }
+  Result<ListChoice> list = choose_for_list(tensors, wishes);
+  if (list.ok() && are_few(tensors)) {
+    HETCOMM_RETURN_IF_ERROR(choose_by_plans(tensors, wishes, list.value()));
+  }
+  return list;
 }
 
 }  // namespace
@@ -86,21 +142,9 @@ Result<std::vector<Choice>> make_plans(const std::vector<Tensor>& tensors, const
                                        std::optional<int> rank) {
   Result<ListChoice> list = strategies_of(tensors, wishes);
   if (!list.ok()) return list.status();
-  std::vector<Choice> choices;
-  choices.reserve(tensors.size());
-  Maker maker(wishes, rank);
-  for (size_t i = 0; i < tensors.size(); ++i) {
-    Result<Choice> choice = maker.make(tensors[i], list->strategies[i]);
-    if (!choice.ok() && list->strategies[i] != wishes.strategy) {
-      choice = maker.make(tensors[i], wishes.strategy);
-    }
-    if (!choice.ok()) {
-      return tensors.size() == 1 ? choice.status()
-                                 : choice.status().annotate(fmt::format("tensor {}", i));
-    }
-    if (choice->considered.empty()) choice->considered = list->considered;
-    choices.push_back(std::move(choice).value());
-  }
+  Result<std::vector<Choice>> choices = plans_with(list->strategies, tensors, wishes, rank);
+  if (!choices.ok() || tensors.size() <= 1) return choices;
+  for (Choice& choice : choices.value()) choice.considered = list->considered;
   return choices;
 }
 
@@ -111,7 +155,7 @@ Forecast forecast_of_list(const std::vector<Tensor>& tensors, const std::vector<
   size_t hops = 1;
   for (size_t i = 0; i < tensors.size(); ++i) {
     const uint64_t own = bytes_of(tensors[i]);
-    bytes = own > UINT64_MAX - bytes ? UINT64_MAX : bytes + own;
+    bytes = capped_sum(bytes, own);
     hops = std::max(hops, choices[i].plan.hops.size());
     const uint64_t shared =
         tensors.size() == 1 ? 1 : wishes.bundle_bytes / std::max<uint64_t>(own, 1);

@@ -10,9 +10,10 @@
 namespace hetcomm::reshard {
 
 // Makes a plan for each of |tensors|. Without links, |kAuto| is batched send-receive, or direct for
-// sums. With links, it is decided for the whole list (list_auto.h). The loads of batched
-// send-receive accumulate over the list. A choice has a forecast if links are given and |rank| is
-// not. If there are several tensors, an error names the tensor.
+// sums. With links, it is decided for the whole list (list_auto.h), of a short list by the
+// forecasts of its plans. The loads of batched send-receive accumulate over the list. A choice has
+// a forecast if links are given and |rank| is not. If there are several tensors, an error names the
+// tensor.
 Result<std::vector<Choice>> make_plans(const std::vector<Tensor>& tensors, const Wishes& wishes,
                                        std::optional<int> rank = std::nullopt);
 

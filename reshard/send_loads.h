@@ -15,8 +15,10 @@ enum class Reach : uint8_t { kRank, kHost, kNetwork };
 
 class SendLoads {
  public:
-  // The cost of one more transfer. Smaller is better: a byte that need not leave its rank or host
-  // does not, and of the holders beyond the host, the one whose transfer would end first sends.
+  // The cost of one more transfer, for the choice among senders to one receiver. Smaller is better:
+  // a byte that need not leave its rank or host does not. Of the holders beyond the host, the one
+  // sends whose transfer would end first, if the receiver's own NIC is left out of account. All
+  // ways to a receiver have that NIC in common.
   struct Cost {
     Reach reach = Reach::kRank;
     uint64_t end_ns = 0;      // when it would end if all transfers started at once; 0 without links
@@ -30,15 +32,18 @@ class SendLoads {
   explicit SendLoads(const Links* links = nullptr);
 
   const Links* links() const { return links_; }
+  // Returns the cost. It grows with |bytes| and with the transfers that were added.
   Cost cost(int from, int to, uint64_t bytes) const;
   void add(int from, int to, uint64_t bytes);
+  // Counts what was added since |before| was copied from this object |times| times instead of once.
+  void repeat_since(const SendLoads& before, uint64_t times);
   // Returns the bytes that each rank sends to others, up to the highest rank that sends.
   const std::vector<uint64_t>& bytes_of_ranks() const { return bytes_of_ranks_; }
 
  private:
   const Links* links_;
   std::vector<uint64_t> bytes_of_ranks_;
-  std::vector<uint64_t> bytes_of_resources_;  // at most kMaxBytes each; empty without links
+  std::vector<uint64_t> bytes_of_resources_;  // empty without links
 };
 
 }  // namespace hetcomm::reshard

@@ -8,7 +8,7 @@
 namespace hetcomm::reshard {
 namespace {
 
-// Returns the boundaries of all boxes in the layouts and moves of |plan|, in one dimension.
+// Returns the boundaries of all boxes in the layouts of |plan|, in one dimension.
 std::vector<uint64_t> cuts_of(const MovePlan& plan, size_t dimension) {
   const uint64_t extent = plan.source.shape[dimension];
   std::vector<uint64_t> cuts = {0, extent};
@@ -17,9 +17,6 @@ std::vector<uint64_t> cuts_of(const MovePlan& plan, size_t dimension) {
       cuts.push_back(std::min(part.box.begin[dimension], extent));
       cuts.push_back(std::min(part.box.end[dimension], extent));
     }
-  }
-  for (const Cut& cut : plan.cuts) {
-    if (cut.dimension == dimension) cuts.push_back(cut.at);
   }
   std::sort(cuts.begin(), cuts.end());
   cuts.erase(std::unique(cuts.begin(), cuts.end()), cuts.end());
@@ -52,7 +49,8 @@ struct Cuts {
 };
 
 // Chooses the dimension whose narrowest piece is widest, so that every rank has a share of each
-// slice, and a slice has few boxes.
+// slice, and a slice has few boxes. Places where moves begin within boxes do not decide, but slices
+// are cut there, too.
 Cuts choose_cuts(const MovePlan& plan, uint32_t slices) {
   Cuts best;
   uint64_t widest = 0;
@@ -67,6 +65,11 @@ Cuts choose_cuts(const MovePlan& plan, uint32_t slices) {
     best.dimension = d;
     best.cuts = std::move(cuts);
   }
+  for (const Cut& cut : plan.cuts) {
+    if (cut.dimension == best.dimension) best.cuts.push_back(cut.at);
+  }
+  std::sort(best.cuts.begin(), best.cuts.end());
+  best.cuts.erase(std::unique(best.cuts.begin(), best.cuts.end()), best.cuts.end());
   best.slices = static_cast<uint32_t>(std::clamp<uint64_t>(widest, 1, std::max(slices, 1u)));
   return best;
 }

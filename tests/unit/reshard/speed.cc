@@ -153,6 +153,38 @@ void measure_model() {
   });
 }
 
+// Makes one rank's plans for 4,000 tensors: with copies, in one flat buffer each, and between
+// shards of different dimensions.
+void measure_lists() {
+  const Links links = two_clusters();
+  const std::vector<uint64_t> shape = {4096, 1024};
+  const Layout copies = check(layout_of(shape, {{64}, ranks_from(0, 64)}, {replicate()}));
+  const Layout rows = check(layout_of(shape, {{64}, ranks_from(0, 64)}, {shard(0)}));
+  const Layout to_copies = check(layout_of(shape, {{64}, ranks_from(64, 64)}, {replicate()}));
+  const Layout to_rows = check(layout_of(shape, {{64}, ranks_from(64, 64)}, {shard(0)}));
+  const Layout to_columns = check(layout_of(shape, {{64}, ranks_from(64, 64)}, {shard(1)}));
+  const auto make = [&](const char* what, const std::vector<Tensor>& tensors) {
+    for (const Strategy strategy : {Strategy::kAuto, Strategy::kBsr}) {
+      const Wishes wishes{.strategy = strategy,
+                          .bundle_bytes = 64 * kSliceBytes,
+                          .slice_bytes = kSliceBytes,
+                          .links = &links};
+      measure(fmt::format("4,000 tensors, 64 to 64, {}: {}", what, name_of(strategy)),
+              [&] { (void)check(make_plans(tensors, wishes, 3)); });
+    }
+  };
+  make("64 copies to shards", std::vector<Tensor>(4000, {&copies, &to_rows, 4}));
+  make("64 copies to copies", std::vector<Tensor>(4000, {&copies, &to_copies, 4}));
+  make("rows to columns", std::vector<Tensor>(4000, {&rows, &to_columns, 4}));
+  std::vector<Layout> apart(4000, to_rows);
+  std::vector<Tensor> tensors;
+  for (size_t i = 0; i < apart.size(); ++i) {
+    for (Part& part : apart[i].parts.edit()) part.offset = 1000 * i;
+    tensors.push_back({&rows, &apart[i], 4});
+  }
+  make("in flat buffers", tensors);
+}
+
 }  // namespace
 }  // namespace hetcomm::reshard
 
@@ -161,5 +193,6 @@ int main() {
   hetcomm::reshard::measure_model();
   hetcomm::reshard::measure_auto("60 layers of 9 weights, 32 to 31", 32, 31, 540);
   hetcomm::reshard::measure_auto("100,000 tensors, 64 to 64", 64, 64, 100'000);
+  hetcomm::reshard::measure_lists();
   return 0;
 }
