@@ -768,8 +768,8 @@ TEST_P(PlanTerms, ForecastMatchesTheLinkModel) {
     Draft draft = draft_of({whole(0, {1}), converted}, 1);
     {
       const Plan plan(me, draft);
-      EXPECT_EQ(plan.facts().forecast_ns, 2 * kLatencyNs + kElements * bytes_of(HETCOMM_UINT32) +
-                                              250 * bytes_of(HETCOMM_FLOAT16));
+      // Both tensors move at once. The bus carries them in less time than the longer one takes.
+      EXPECT_EQ(plan.facts().forecast_ns, kLatencyNs + kElements * bytes_of(HETCOMM_UINT32));
       plan.expect_works();
       me.meet();
     }
