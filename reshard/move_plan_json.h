@@ -23,7 +23,8 @@ std::string to_json(const MovePlan& plan, uint64_t element_bytes);
 
 // Returns the plan of |choice|, which has a forecast, in the same form with costs: "forecast_ns",
 // "ns" and "slowest" (a resource's name) of each hop, "resources": [{"name", "bytes"}] without
-// unused ones, and "considered": [{"strategy", "forecast_ns", "refused"}].
+// unused ones, and "considered": [{"strategy", "forecast_ns", "refused"}]. For a tensor of a list,
+// |considered| has the forecasts of the whole list with each strategy.
 std::string to_json(const Choice& choice, uint64_t element_bytes, const Links& links);
 
 // A plan read from JSON. It has ranks, boxes and moves, but not where boxes lie in memory: it can
