@@ -134,29 +134,6 @@ TEST(Lists, AlternatingTensorsUseAllCopies) {
   }
 }
 
-// Tensors of one kind may lie anywhere in the memories of their ranks, and have any size.
-TEST(Lists, PlacesInMemoryDoNotChangeTheChoice) {
-  const Links links = links_of({2, 2}, 4, {.trunk = 100'000'000});
-  std::vector<std::vector<std::string>> strategies;
-  for (const bool is_apart : {false, true}) {
-    List list;
-    for (uint64_t i = 0; i < 200; ++i) {
-      Layout source =
-          layout_of({64, 100 + i}, {{8}, ranks_from(0, 8)}, {shard(0)}, Uneven::kCeil).value();
-      Layout destination = layout_of({64, 100 + i}, {{8}, ranks_from(8, 8)},
-                                     {i % 2 == 0 ? shard(1) : replicate()}, Uneven::kCeil)
-                               .value();
-      if (is_apart) {
-        for (Part& part : destination.parts.edit()) part.offset += 1000 * i;
-      }
-      list.add(std::move(source), std::move(destination));
-    }
-    std::vector<std::string>& own = strategies.emplace_back();
-    for (const Choice& choice : list.plans(wishes_for(links))) own.push_back(choice.plan.strategy);
-  }
-  EXPECT_EQ(strategies[0], strategies[1]);
-}
-
 // There are more kinds of tensors than are compared with each other.
 TEST(Lists, NoKindSendsASecondCopyBetweenClusters) {
   const Links links = links_of({4, 8}, 4, {.trunk = 100'000'000});
