@@ -181,6 +181,19 @@ TEST(Lists, LoadsAreThoseOfNicsAndNotOfRanks) {
   expect_even(carried(forecast, links, " out"), {"c0h0 out", "c0h1 out"}, 0);
 }
 
+// All ways cross a slow trunk, so that all transfers would end at the same time.
+TEST(Lists, SendersBehindASlowTrunkShareTheirNics) {
+  const Links links = links_of({2, 1}, 2, {.trunk = 100'000'000});
+  // Ranks 0 and 1 are on one host, and rank 2 on another.
+  List list;
+  for (int i = 0; i < 12; ++i) {
+    list.add(layout_of({256, 256}, {{3}, ranks_from(0, 3)}, {replicate()}).value(),
+             layout_of({256, 256}, {{1}, {4}}, {replicate()}).value());
+  }
+  const Forecast forecast = list.forecast(wishes_for(links, Strategy::kBsr));
+  expect_even(carried(forecast, links, " out"), {"c0h0 out", "c0h1 out"}, kMiB / 4);
+}
+
 // One long tensor, and two replicas of which one has a slow NIC.
 TEST(Lists, ReplicasShareALongPieceByTheRatesOfTheirLinks) {
   topology::LinkModel model = model_of({3}, {});
