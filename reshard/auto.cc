@@ -102,4 +102,9 @@ Result<Choice> plan_auto(const Layout& source, const Layout& destination, uint64
   return choice;
 }
 
+Result<Choice> plan_auto(const Tensor& tensor, const Wishes& wishes, std::optional<int> rank) {
+  return plan_auto(*tensor.source, *tensor.destination, tensor.element_bytes, *wishes.links,
+                   slices_for(bytes_of(tensor), 3, wishes.bundle_bytes), rank, wishes.slice_bytes);
+}
+
 }  // namespace hetcomm::reshard

@@ -47,5 +47,7 @@ struct Choice {
 Result<Choice> plan_auto(const Layout& source, const Layout& destination, uint64_t element_bytes,
                          const Links& links, uint64_t slices = 8,
                          std::optional<int> rank = std::nullopt, uint64_t slice_bytes = 0);
+// The same for |tensor|, with the slices that |wishes| ask for. |wishes| has links.
+Result<Choice> plan_auto(const Tensor& tensor, const Wishes& wishes, std::optional<int> rank);
 
 }  // namespace hetcomm::reshard

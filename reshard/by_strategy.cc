@@ -25,6 +25,10 @@ uint64_t bytes_of(const Tensor& tensor) {
 
 bool is_empty(const Tensor& tensor) { return tensor.source->whole().is_empty(); }
 
+uint64_t tensors_a_message(const Tensor& tensor, const Wishes& wishes) {
+  return std::max<uint64_t>(wishes.bundle_bytes / std::max<uint64_t>(bytes_of(tensor), 1), 1);
+}
+
 Result<MovePlan> plan_with(Strategy strategy, const Tensor& tensor, const Wishes& wishes,
                            SendLoads& loads, std::optional<int> rank, uint64_t turn) {
   const Layout& source = *tensor.source;

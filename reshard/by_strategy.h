@@ -20,6 +20,9 @@ struct Tensor {
 
 // Bytes of a message where the caller does not say how many it wants.
 inline constexpr uint64_t kSliceBytes = 16u << 20;
+inline uint64_t slice_bytes_or_default(uint64_t wanted) {
+  return wanted != 0 ? wanted : kSliceBytes;
+}
 
 // A caller's preferences for a plan.
 struct Wishes {
@@ -38,6 +41,8 @@ uint64_t slices_for(uint64_t bytes, size_t hops, uint64_t bundle_bytes);
 // Returns the bytes of the whole tensor.
 uint64_t bytes_of(const Tensor& tensor);
 bool is_empty(const Tensor& tensor);
+// Returns how many tensors like |tensor| have room in one message; at least 1.
+uint64_t tensors_a_message(const Tensor& tensor, const Wishes& wishes);
 
 // Makes the plan of |tensor|, which has elements. |strategy| is not |kAuto|. Only batched
 // send-receive uses and changes |loads|; the other strategies use |turn| (redistribute.h).

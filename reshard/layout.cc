@@ -4,6 +4,7 @@
 #include <map>
 #include <numeric>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include <fmt/format.h>
@@ -161,6 +162,12 @@ Numbers dense_strides(const Box& box) {
     step *= box.extent(i);
   }
   return strides;
+}
+
+uint64_t count_copies(const Layout& layout) {
+  std::set<uint32_t> copies;
+  for (const Part& part : layout.parts) copies.insert(part.copy);
+  return std::max<uint64_t>(copies.size(), 1);
 }
 
 Box clip(const Layout& layout, const Part& part) { return intersection(part.box, layout.whole()); }

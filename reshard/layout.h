@@ -48,6 +48,9 @@ inline constexpr uint64_t kMaxElements = uint64_t{1} << 48;
 // hold only some elements. A tensor with a dimension of 0 needs no boxes, and has only empty ones.
 Status check(const Layout& layout);
 
+// Returns the number of copies of |layout|, at least 1. Further copies may hold only some elements.
+uint64_t count_copies(const Layout& layout);
+
 // Returns the box of |part| without the padding. May be empty.
 Box clip(const Layout& layout, const Part& part);
 

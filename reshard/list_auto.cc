@@ -4,7 +4,6 @@
 #include <map>
 #include <numeric>
 #include <optional>
-#include <set>
 #include <tuple>
 #include <utility>
 
@@ -63,12 +62,6 @@ struct Kind {
   uint64_t bytes = 0;  // total of its tensors
 };
 
-uint64_t copies_of(const Layout& layout) {
-  std::set<uint32_t> copies;
-  for (const Part& part : layout.parts) copies.insert(part.copy);
-  return std::max<uint64_t>(copies.size(), 1);
-}
-
 // A strategy for one kind: the load of all its tensors, or why it is refused.
 struct Option {
   std::optional<JointForecast> load;
@@ -100,16 +93,16 @@ class ListChooser {
     }
     std::vector<size_t> chosen;
     const uint64_t mixed_ns = mix(best, chosen);
-    std::vector<std::vector<size_t>> lists(kCandidates.size() + 1, chosen);
-    for (size_t i = 0; i < kCandidates.size(); ++i) lists[i].assign(compared(), i);
-    std::rotate(lists.begin(), lists.begin() + static_cast<ptrdiff_t>(best),
-                lists.begin() + static_cast<ptrdiff_t>(best) + 1);
-    if (mixed_ns < choice.considered[best].ns)
-      std::rotate(lists.begin(), lists.end() - 1, lists.end());
+    const bool is_mixed = mixed_ns < choice.considered[best].ns;
+    std::vector<std::vector<size_t>> lists;
+    if (is_mixed) lists.push_back(chosen);
+    lists.emplace_back(compared(), best);
+    for (size_t i = 0; i < kCandidates.size(); ++i) {
+      if (i != best) lists.emplace_back(compared(), i);
+    }
+    if (!is_mixed) lists.push_back(chosen);
     HETCOMM_RETURN_IF_ERROR(decide_rest(kCandidates[best]));
-    for (const std::vector<size_t>& list : lists) choice.others.push_back(strategies_of(list));
-    choice.strategies = std::move(choice.others.front());
-    choice.others.erase(choice.others.begin());
+    for (const std::vector<size_t>& list : lists) choice.lists.push_back(strategies_of(list));
     return choice;
   }
 
@@ -171,14 +164,8 @@ class ListChooser {
     }
   }
 
-  // Returns how many tensors of |kind| have room in one message.
-  uint64_t shared_by(const Kind& kind) const {
-    const uint64_t bytes = std::max<uint64_t>(bytes_of(kind.tensor), 1);
-    return std::max<uint64_t>(wishes_.bundle_bytes / bytes, 1);
-  }
-
   Option option_of(const Kind& kind, Strategy strategy, SendLoads& loads, CopyTurns& turns) const {
-    const uint64_t copies = copies_of(*kind.tensor.source);
+    const uint64_t copies = count_copies(*kind.tensor.source);
     const uint64_t samples = copies > 1 ? std::min({kind.count, copies, kMaxSamples}) : 1;
     Option option;
     JointForecast load(links_);
@@ -198,17 +185,15 @@ class ListChooser {
         return option;
       }
       if (count > 1) loads.repeat_since(before, count);
-      load.add(plan.value(), kind.tensor.element_bytes, count, shared_by(kind));
+      load.add(plan.value(), kind.tensor.element_bytes, count,
+               tensors_a_message(kind.tensor, wishes_));
     }
     option.load = std::move(load);
     return option;
   }
 
   Result<Choice> choose_alone(const Kind& kind) const {
-    const Tensor& tensor = kind.tensor;
-    Result<Choice> choice = plan_auto(*tensor.source, *tensor.destination, tensor.element_bytes,
-                                      links_, slices_for(bytes_of(tensor), 3, wishes_.bundle_bytes),
-                                      std::nullopt, wishes_.slice_bytes);
+    Result<Choice> choice = plan_auto(kind.tensor, wishes_, std::nullopt);
     if (!choice.ok()) return choice.status().annotate(fmt::format("tensor {}", kind.first));
     return choice;
   }
@@ -226,7 +211,7 @@ class ListChooser {
       if (!choice.ok()) return choice.status();
       fallback.strategy = strategy_named(choice->plan.strategy).value_or(Strategy::kDirect);
       fallback.load.add(choice->plan, kinds_[kind].tensor.element_bytes, kinds_[kind].count,
-                        shared_by(kinds_[kind]));
+                        tensors_a_message(kinds_[kind].tensor, wishes_));
     }
     return {};
   }

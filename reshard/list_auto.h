@@ -9,9 +9,9 @@
 namespace hetcomm::reshard {
 
 struct ListChoice {
-  std::vector<Strategy> strategies;  // by tensor; kAuto only where nothing was chosen
-  // The other lists that were compared, in the order that decides ties.
-  std::vector<std::vector<Strategy>> others;
+  // The lists that were compared, by tensor. The first one is chosen, and the order decides ties.
+  // kAuto only where nothing was chosen.
+  std::vector<std::vector<Strategy>> lists;
   // With the forecasts of the whole list. A strategy that is refused for some tensors counts with
   // the strategies that these tensors have instead.
   std::vector<Considered> considered;

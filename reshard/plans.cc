@@ -40,9 +40,7 @@ class Maker {
       return invalid("source and destination are layouts of tensors with different shapes");
     }
     if (strategy == Strategy::kAuto && wishes_.links != nullptr && !is_empty(tensor)) {
-      return plan_auto(*tensor.source, *tensor.destination, tensor.element_bytes, *wishes_.links,
-                       slices_for(bytes_of(tensor), 3, wishes_.bundle_bytes), rank_,
-                       wishes_.slice_bytes);
+      return plan_auto(tensor, wishes_, rank_);
     }
     if (strategy == Strategy::kAuto) strategy = without_links(tensor);
     Result<MovePlan> plan =
@@ -103,14 +101,14 @@ bool are_few(const std::vector<Tensor>& tensors) {
   return true;
 }
 
-// Puts the list with the shortest forecast of its plans first. Ties go to the list that was chosen.
-Status choose_by_plans(const std::vector<Tensor>& tensors, const Wishes& wishes, ListChoice& list) {
+// Keeps only the list with the shortest forecast of its plans. Ties go to the list that comes
+// first.
+Status choose_by_plans(const std::vector<Tensor>& tensors, const Wishes& wishes,
+                       ListChoice& choice) {
   std::set<std::vector<Strategy>> seen;
   uint64_t least_ns = UINT64_MAX;
   std::vector<Strategy> best;
-  std::vector<std::vector<Strategy>> lists = std::move(list.others);
-  lists.insert(lists.begin(), list.strategies);
-  for (std::vector<Strategy>& each : lists) {
+  for (std::vector<Strategy>& each : choice.lists) {
     if (!seen.insert(each).second) continue;
     const Result<std::vector<Choice>> choices = plans_with(each, tensors, wishes, std::nullopt);
     if (!choices.ok()) return choices.status();
@@ -119,14 +117,14 @@ Status choose_by_plans(const std::vector<Tensor>& tensors, const Wishes& wishes,
     least_ns = ns;
     best = std::move(each);
   }
-  list.strategies = std::move(best);
+  choice.lists = {std::move(best)};
   return {};
 }
 
 Result<ListChoice> strategies_of(const std::vector<Tensor>& tensors, const Wishes& wishes) {
   if (tensors.size() <= 1 || wishes.strategy != Strategy::kAuto || wishes.links == nullptr) {
     ListChoice plain;
-    plain.strategies.assign(tensors.size(), wishes.strategy);
+    plain.lists.emplace_back(tensors.size(), wishes.strategy);
     return plain;
   }
   Result<ListChoice> list = choose_for_list(tensors, wishes);
@@ -142,7 +140,7 @@ Result<std::vector<Choice>> make_plans(const std::vector<Tensor>& tensors, const
                                        std::optional<int> rank) {
   Result<ListChoice> list = strategies_of(tensors, wishes);
   if (!list.ok()) return list.status();
-  Result<std::vector<Choice>> choices = plans_with(list->strategies, tensors, wishes, rank);
+  Result<std::vector<Choice>> choices = plans_with(list->lists.front(), tensors, wishes, rank);
   if (!choices.ok() || tensors.size() <= 1) return choices;
   for (Choice& choice : choices.value()) choice.considered = list->considered;
   return choices;
@@ -154,12 +152,10 @@ Forecast forecast_of_list(const std::vector<Tensor>& tensors, const std::vector<
   uint64_t bytes = 0;
   size_t hops = 1;
   for (size_t i = 0; i < tensors.size(); ++i) {
-    const uint64_t own = bytes_of(tensors[i]);
-    bytes = capped_sum(bytes, own);
+    bytes = capped_sum(bytes, bytes_of(tensors[i]));
     hops = std::max(hops, choices[i].plan.hops.size());
-    const uint64_t shared =
-        tensors.size() == 1 ? 1 : wishes.bundle_bytes / std::max<uint64_t>(own, 1);
-    list.add(choices[i].plan, tensors[i].element_bytes, 1, std::max<uint64_t>(shared, 1));
+    const uint64_t shared = tensors.size() == 1 ? 1 : tensors_a_message(tensors[i], wishes);
+    list.add(choices[i].plan, tensors[i].element_bytes, 1, shared);
   }
   return list.forecast(slices_for(bytes, hops, wishes.bundle_bytes));
 }

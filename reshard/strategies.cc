@@ -4,7 +4,6 @@
 #include <array>
 #include <map>
 #include <numeric>
-#include <set>
 #include <utility>
 #include <vector>
 
@@ -188,13 +187,6 @@ std::vector<Box> cut(const Box& box, uint64_t pieces) {
   return result;
 }
 
-// Returns the number of copies in |layout|, including incomplete ones.
-uint64_t copies_of(const Layout& layout) {
-  std::set<uint32_t> copies;
-  for (const Part& part : layout.parts) copies.insert(part.copy);
-  return std::max<uint64_t>(copies.size(), 1);
-}
-
 // Returns the layout in which the ranks that hold the same data in |destination| have a piece of it
 // each.
 Layout scattered(const Layout& source, const Layout& destination) {
@@ -208,7 +200,7 @@ Layout scattered(const Layout& source, const Layout& destination) {
       groups[{box.begin, box.end}].push_back(part.rank);
     }
   }
-  const uint64_t senders = copies_of(source);
+  const uint64_t senders = count_copies(source);
   Layout result = empty_like(destination);
   for (const auto& [range, ranks] : groups) {
     Box box;

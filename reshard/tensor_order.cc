@@ -97,7 +97,7 @@ uint64_t bundle_bytes_of(const std::vector<TensorOrder>& orders, uint64_t slice_
     last[1] = order.destination.get();
     ranks = std::max({ranks, ranks_of(*last[0]).size(), ranks_of(*last[1]).size()});
   }
-  return (slice_bytes != 0 ? slice_bytes : kSliceBytes) * ranks;
+  return slice_bytes_or_default(slice_bytes) * ranks;
 }
 
 Wishes wishes_of(const std::vector<TensorOrder>& orders, const DraftOptions& options,
@@ -105,7 +105,7 @@ Wishes wishes_of(const std::vector<TensorOrder>& orders, const DraftOptions& opt
   return {.strategy = options.strategy,
           .outer = options.outer,
           .bundle_bytes = bundle_bytes_of(orders, options.slice_bytes),
-          .slice_bytes = options.slice_bytes != 0 ? options.slice_bytes : kSliceBytes,
+          .slice_bytes = slice_bytes_or_default(options.slice_bytes),
           .links = links};
 }
 

@@ -71,9 +71,9 @@ hetcomm_communicator_create(hetcomm_context_t* context, hetcomm_bootstrap_t* boo
 /* Tells the other ranks that this one leaves, and frees the communicator. The last communicator on
  * its connections waits up to five seconds until accepted messages have left. With some vendors it
  * waits for streams that operations hold back (hetcomm/stream.h). BUSY: an operation on the
- * communicator is pending (cancel it, wait for it or abort first). Or a communicator that was split
- * from this one still exists, or a group, queue, reshard plan, registered memory or remote memory
- * of this one. After BUSY nothing has changed. NULL is accepted. [exclusive] */
+ * communicator is pending (cancel it, wait for it or abort first), or something still belongs to
+ * the communicator: another one that was split from it, a group, queue, reshard plan, registered
+ * memory or remote memory. After BUSY nothing has changed. NULL is accepted. [exclusive] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
 hetcomm_communicator_destroy(hetcomm_communicator_t* communicator) HETCOMM_NOEXCEPT;
 

@@ -95,11 +95,10 @@ class RouteMaker {
       tensors.push_back({&layouts[i].first, &layouts[i].second, element_bytes[i]});
     }
     Result<std::vector<reshard::Choice>> choices = reshard::make_plans(
-        tensors,
-        {.strategy = static_cast<reshard::Strategy>(boundary.strategy),
-         .bundle_bytes = boundary.slice_bytes,
-         .slice_bytes = boundary.slice_bytes != 0 ? boundary.slice_bytes : reshard::kSliceBytes,
-         .links = &links_});
+        tensors, {.strategy = static_cast<reshard::Strategy>(boundary.strategy),
+                  .bundle_bytes = boundary.slice_bytes,
+                  .slice_bytes = reshard::slice_bytes_or_default(boundary.slice_bytes),
+                  .links = &links_});
     if (!choices.ok()) return choices.status();
     std::vector<Messages> hops;
     for (size_t i = 0; i < tensors.size(); ++i) {
