@@ -32,7 +32,8 @@ class ProcessorShare {
   const int64_t processor_begin_ = processor_ns();
 };
 
-// A Stage holds the times of one stage alone. Only rank 0 has the times of both ranks together.
+// A Stage holds the times of one stage, measured by itself. They cover both ranks on rank 0, and
+// only this rank elsewhere.
 struct Stage {
   double us = 0;            // per message, on the slower side
   double processor_us = 0;  // per message, of all threads

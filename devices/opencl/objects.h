@@ -1,6 +1,6 @@
-// Recognizes OpenCL objects: each begins with the address of its vendor's table of functions
-// (cl_khr_icd). OpenCL dereferences any handle without checking it. So a name is passed to OpenCL
-// only if it looks like an object.
+// Recognizes OpenCL objects: each begins with the address of its vendor's function table
+// (cl_khr_icd). OpenCL dereferences handles without checking them, so a handle from the user is
+// passed on only if it looks like an object.
 #pragma once
 
 namespace hetcomm::opencl {

@@ -11,9 +11,9 @@ extern "C" {
 
 /* Formats in which a machine or a link model is written. */
 enum {
-  /* Lines of UTF-8 for people. A machine: a tree of NUMA nodes, PCIe switches, accelerators and
-   * NICs, a matrix of distances, and a legend. A link model: clusters, hosts, paths, and the rates
-   * of pairs. */
+  /* Human-readable UTF-8 text. For a machine: a tree of NUMA nodes, PCIe switches, accelerators and
+   * NICs, a matrix of distances, and a legend. For a link model: clusters, hosts, paths, and the
+   * rates between pairs of hosts. */
   HETCOMM_TOPOLOGY_TEXT = 0,
   /* A JSON document. A file with this document can be the value of HETCOMM_TOPOLOGY, on this
    * machine or another one, or of HETCOMM_LINK_MODEL. The document of a machine also says which

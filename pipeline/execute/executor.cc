@@ -614,11 +614,11 @@ Status Executor::meet_all() {
   HETCOMM_RETURN_IF_ERROR(terms_.settle(limits_.patience));
   const Result<uint64_t> left_ns = limits_.left_ns();
   if (!left_ns.ok()) return left_ns.status();
-  // A run without a time limit of its own has that of the library for each wait.
-  const bool has_limit = limits_.patience.wait_ns == UINT64_MAX;
+  // A run without a time limit of its own applies the library's limit to each wait.
+  const bool has_own_limit = limits_.patience.wait_ns == UINT64_MAX;
   hetcomm_collective_options_t options{};
   options.struct_size = sizeof(options);
-  options.timeout_ns = has_limit ? left_ns.value() : HETCOMM_TIMEOUT_DEFAULT;
+  options.timeout_ns = has_own_limit ? left_ns.value() : HETCOMM_TIMEOUT_DEFAULT;
   HETCOMM_RETURN_IF_ERROR(of_call(hetcomm_barrier(communicator_.get(), &options, &meeting_)));
   return wait_patiently({.ask = limits_.patience.ask}, meeting_);
 }

@@ -38,8 +38,8 @@ struct NamedSchedule {
   Schedule schedule;
   std::vector<uint32_t> exposed;  // H-1F1B: boundaries that no schedule can hide (warmups.h)
 };
-// Makes the schedule called |name|: one of schedule_names(), or PyTorch's name of its class.
-// Letters may be large or small. Fails with kNotFound for another name, and with kInvalidArgument
+// Makes the schedule called |name|: one of schedule_names(), or the name of its PyTorch
+// class, in upper or lower case. Fails with kNotFound for another name, and with kInvalidArgument
 // for parameters that the schedule does not have or that do not fit together.
 Result<NamedSchedule> make_schedule(std::string_view name, const ScheduleParameters& parameters);
 

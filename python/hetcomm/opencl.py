@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 
 _lock = threading.Lock()
-# The streams that some array uses now, by context and queue. The array keeps its stream and
-# context.
+# Streams in use, by context and queue. Each array keeps its stream and context alive. An entry
+# disappears with the last array that uses the stream.
 _streams: weakref.WeakValueDictionary[tuple[int, int], Stream] = weakref.WeakValueDictionary()
 
 

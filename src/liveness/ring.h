@@ -31,9 +31,9 @@ class Ring {
 
  private:
   int at(int position) const { return order_[static_cast<size_t>(position)]; }
-  // Searches for a live rank that is not in |taken|, from |distance| steps away from |position| on,
-  // in |direction|. Prefers a rank of another host, if one comes soon. Otherwise returns the first
-  // rank of this host that it found, or -1.
+  // Searches in |direction| for a live rank that is not in |taken|, starting |distance| steps from
+  // |position|. Prefers a rank on another host if one is close. Otherwise returns the first rank
+  // found on this host, or -1 if there is none.
   int nearest(int position, int distance, int direction, const std::vector<int>& taken,
               const std::function<bool(int)>& gone) const;
 

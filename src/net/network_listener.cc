@@ -14,8 +14,8 @@ namespace {
 // Returns the index of |family| in lists by family.
 size_t index_of(int family) { return family == AF_INET ? 0 : 1; }
 
-// Returns the address to listen on for |family|, or one of no family if none of |family| was
-// chosen.
+// Returns the address to listen on for |family|, or an Address without a family if |chosen| has no
+// address of |family|.
 Result<Address> address_to_bind(const std::vector<InterfaceAddress>& chosen, int family) {
   const auto of_family = [&](const auto& entry) { return entry.address.family() == family; };
   const auto count = std::count_if(chosen.begin(), chosen.end(), of_family);

@@ -105,7 +105,7 @@ class TlsSession {
   void say_goodbye();
   // Reads what the kernel has, beyond the current record, to save system calls.
   void read_ahead();
-  // Returns "TLSv1.3, TLS_AES_128_GCM_SHA256".
+  // Returns the TLS version and the cipher, such as "TLSv1.3, TLS_AES_128_GCM_SHA256".
   std::string describe() const;
 
   // OpenSSL's callbacks read and write the socket by these two.

@@ -98,7 +98,7 @@ class PlanOfAJob : public testing::Test {
   hetcomm_layout_t* layouts_[2] = {};
 };
 
-TEST_F(PlanOfAJob, LayoutsReadBackFromTheirJson) {
+TEST_F(PlanOfAJob, LayoutsAreUnchangedByARoundTripThroughJson) {
   for (int i = 0; i < 2; ++i) {
     const std::string json = json_of(i);
     EXPECT_EQ(answer(hetcomm_draft_layout, json, HETCOMM_PLAN_JSON), json);
@@ -149,7 +149,7 @@ TEST_F(PlanOfAJob, MachineOfThisHostMatchesLibhetcomm) {
 }
 
 // With several hops, a picture has columns in between.
-TEST(Plan, PlansOfEveryStrategyDrawTheSameFromTheirJson) {
+TEST(Plan, PicturesDrawnFromJsonEqualThoseOfTheDraftForEveryStrategy) {
   for (const char* const strategy :
        {"direct", "leader", "gather_p2p_scatter", "sendrecv_allgather", "bsr"}) {
     std::string question = kQuestion;

@@ -27,7 +27,7 @@ class BuildTimesTest(unittest.TestCase):
         times = build_times.read_log(LOG)
         self.assertEqual([o for o in times if o.startswith("lib/")], ["lib/libhetcomm.so"])
 
-    def test_sums_are_by_folder_and_sorted(self):
+    def test_times_are_summed_by_folder_with_the_largest_sum_first(self):
         sums = build_times.sums_by_folder(build_times.read_log(LOG))
         self.assertEqual(sums, [(1.5, 2, "src/core"), (1.0, 1, "lib")])
 

@@ -40,7 +40,7 @@ class CheckIncludesTest(unittest.TestCase):
     def test_standard_library_name_without_its_header_is_caught(self):
         self.assertEqual(self.faults("std::optional<int> none;\n"), ["std::optional needs <optional>"])
 
-    def test_names_in_comments_texts_and_other_namespaces_are_ignored(self):
+    def test_names_in_comments_strings_declarations_and_other_namespaces_are_ignored(self):
         self.assertEqual(self.faults("// Engine and std::optional\nconst char* text = \"Engine std::map\";\n"
                                      "struct Engine;\nother::Engine* one;\n"), [])
 

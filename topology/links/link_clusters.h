@@ -12,13 +12,12 @@ namespace hetcomm::topology {
 // two hosts allow. The share from host i to host j is at i * hosts + j. 0: unknown.
 using PairShares = std::vector<uint32_t>;
 
-// Finds clusters by a jump. Hosts are joined in descending order of their pairs' shares (single
-// linkage). A jump lies between two successive shares if the greater is at least twice the lesser.
-// The hosts joined before a jump form clusters if no known pair within one of them has less than
-// the greater share. The jump with the greatest factor is chosen. Among jumps with equal factors,
-// the one with fewer clusters is chosen. Noise of 10 % makes no jump. Without a jump all hosts are
-// one cluster. Returns the cluster of each host. Clusters are numbered in the order of their first
-// hosts.
+// Clusters hosts by single linkage: joins them in descending order of their pairs' shares. A jump
+// lies between two successive shares if the greater is at least twice the lesser, so that noise of
+// 10 % makes none. The groups that exist just before a jump are clusters if no known pair within a
+// group has a share below the greater one. The jump with the greatest ratio counts; of equal ones,
+// that with the fewest clusters. Without a jump, all hosts are one cluster. Returns the cluster of
+// each host. Clusters are numbered in the order of their first hosts.
 std::vector<int> find_clusters(size_t hosts, const PairShares& shares);
 
 }  // namespace hetcomm::topology

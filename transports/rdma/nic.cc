@@ -19,8 +19,8 @@
 namespace hetcomm::rdma {
 namespace {
 
-// Number of GIDs of a port that can be used: a connection names its GID by eight bits.
-constexpr uint32_t kMaxGidIndex = 256;
+// The largest usable GID index, plus one: a connection identifies its GID by an 8-bit index.
+constexpr uint32_t kGidIndices = 256;
 
 struct Wanted {
   std::string device;
@@ -95,13 +95,13 @@ Status read_gids(const PortSource& source, const Config& config, uint32_t length
               fmt::format("HETCOMM_RDMA_GID_INDEX: '{}' is neither a number nor 'auto'", wanted)};
     }
     const std::optional<Gid> gid =
-        index < kMaxGidIndex ? read_gid(source, nic, index) : std::nullopt;
+        index < kGidIndices ? read_gid(source, nic, index) : std::nullopt;
     if (gid) {
       nic.gids.push_back(*gid);
       return {};
     }
     std::string there;
-    for (uint32_t i = 0; i < std::min(length, kMaxGidIndex); ++i) {
+    for (uint32_t i = 0; i < std::min(length, kGidIndices); ++i) {
       if (const auto other = read_gid(source, nic, i)) {
         there += fmt::format("{}{} ({} {})", there.empty() ? "" : ", ", i,
                              gid_kind_name(other->kind), gid_text(other->bytes));
@@ -112,7 +112,7 @@ Status read_gids(const PortSource& source, const Config& config, uint32_t length
                         "these or 'auto'",
                         index, nic.name(), there.empty() ? "none" : there)};
   }
-  const uint32_t most = nic.ethernet ? std::min(length, kMaxGidIndex) : std::min(length, 1u);
+  const uint32_t most = nic.ethernet ? std::min(length, kGidIndices) : std::min(length, 1u);
   for (uint32_t i = 0; i < most; ++i) {
     if (const auto gid = read_gid(source, nic, i)) nic.gids.push_back(*gid);
   }

@@ -1,11 +1,12 @@
-// Lets the ranks of a group find each other through torch's store. Each rank counts in the store
-// its attempts to make a group of this size. Keys contain the number of the attempt, so that old
-// values in the store do no harm. A rank that fails also raises the counts of ranks that have not
-// arrived, so that all ranks make the next attempt together.
+// Lets the ranks of a group find each other through torch's store. Each rank keeps a count in the
+// store of its attempts to make a group of this size. Keys contain the number of the attempt, so
+// that old values in the store do no harm. A rank that fails also raises the counts of ranks that
+// have not arrived, so that all ranks make the next attempt together.
 //
 // A rank that cannot take part at all leaves its reason in the store. The others read it while they
 // wait. No rank then raises the count of another: each finds the reason, however late it arrives. A
-// rank that arrives when the others already retry also finds the reason, and fails once, alone.
+// rank that arrives while the others are already retrying also finds the reason, and fails once, on
+// its own.
 #pragma once
 
 #include <c10/util/intrusive_ptr.h>

@@ -63,7 +63,7 @@ void Watchers::call_watcher(const std::shared_ptr<void>& owner) {
   }
 }
 
-// Wakes the leader by a message if it sleeps, once for each sleep. Called under mutex_.
+// If the leader is asleep, sends it a message that wakes it, once per sleep. Called under mutex_.
 void Watchers::wake_leader() {
   if (!leader_sleeps_) return;
   leader_sleeps_ = false;

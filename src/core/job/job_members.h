@@ -42,7 +42,7 @@ class JobMembers {
 
   // Closes |channel| and drops its queued messages. Later messages are dropped on arrival.
   void close_channel(Channel& channel) HETCOMM_UNDER_BATON;
-  // Closes |channel| and notifies all ranks, which abort their communicators.
+  // Closes |channel|, and tells all ranks to abort the communicator that it belongs to.
   void give_up_channel(Channel& channel) HETCOMM_UNDER_BATON;
   // Ends every operation on |communicator|, and on those split from it, with |why|. With |publish|,
   // tells all ranks to do the same, or throws std::bad_alloc and has no effect. Without |publish|

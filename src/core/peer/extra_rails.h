@@ -35,8 +35,8 @@ class ExtraRails {
 
   CoolDowns& cool_downs() HETCOMM_UNDER_BATON { return cool_downs_; }
 
-  // Handles a new need of the association: data goes between the transports of |masks|. The first
-  // such data waits if a connection between them is likely to open.
+  // Called when data first has to go between transports of |masks|. If a connection between these
+  // transports is likely to open, the data waits for it.
   void need(const RailMasks& masks) HETCOMM_UNDER_BATON;
   // Handles the report of the peer, the higher rank, that it has data of |masks|.
   void wanted_by_peer(const RailMasks& masks) HETCOMM_UNDER_BATON;

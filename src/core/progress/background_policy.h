@@ -44,8 +44,8 @@ class Usefulness {
   }
   void end_sleep(uint64_t now_ticks) { slept_ticks_ = now_ticks - sleep_began_ticks_; }
   // Records that the thread has woken up and made a pass. |ended|: an event has woken it. |found|:
-  // the pass has found work. |for_callers|: the pass did not only serve a peer. A peer needs the
-  // thread whatever callers do.
+  // the pass has found work. |for_callers|: some of the work was for callers. Work for a peer alone
+  // needs the thread even if callers poll.
   void note_wake(uint64_t waits, bool ended, bool for_callers, bool found) {
     const bool callers_come = ended && waits != waits_before_sleep_ && slept_ticks_ < soon_ticks_;
     if (!callers_come || (found && !for_callers)) {

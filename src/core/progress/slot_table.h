@@ -1,6 +1,6 @@
-// SlotTable holds objects that messages refer to by id. An id is a slot number and a generation, so
-// that a forged id, or the id of an object that has ended, finds nothing. The top bit of an id is
-// never set.
+// SlotTable holds objects that messages refer to by id. An id combines a slot number and a
+// generation. An id that was never issued, or whose object has ended, finds nothing. The top bit of
+// an id is never set.
 #pragma once
 
 #include <algorithm>

@@ -97,7 +97,7 @@ TEST_F(ProcessorsOfAThread, NarrowingNeverAddsAProcessor) {
   EXPECT_EQ(processors_of(pthread_self()), one);
 }
 
-TEST_F(ProcessorsOfAThread, StayUnchangedForMasksWithoutEffect) {
+TEST_F(ProcessorsOfAThread, StayUnchangedIfAMaskKeepsNoneOrAllOfThem) {
   const ProcessorSet all = processors_of(pthread_self());
   EXPECT_FALSE(narrow_thread(pthread_self(), ProcessorSet()));
   EXPECT_FALSE(narrow_thread(pthread_self(), set_of("60000-65535")));

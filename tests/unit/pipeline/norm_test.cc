@@ -37,7 +37,7 @@ TEST(GradientNorm, NormIsComputedForEveryType) {
   EXPECT_EQ(norm_of<double>(HUGE_VAL, HETCOMM_COMPLEX128, {3, 4, 0, -12}, 2).norm(), 12);
 }
 
-TEST(GradientNorm, ShortFloatsAreRead) {
+TEST(GradientNorm, FloatsOfSixteenAndEightBitsAreDecoded) {
   const auto value = [](int32_t datatype, uint16_t bits) {
     return norm_of<uint16_t>(HUGE_VAL, datatype, {bits}).norm();
   };

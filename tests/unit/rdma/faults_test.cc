@@ -261,7 +261,7 @@ TEST_F(RdmaFaults, HarmlessEventsChangeNothing) {
   EXPECT_TRUE(send_and_see(pair, pair.to_a(), pair.to_b()));
 }
 
-TEST_F(RdmaFaults, LostReceivesAreReplaced) {
+TEST_F(RdmaFaults, LostReceivesAreReplacedUntilNoRoomIsLeft) {
   FakePair pair;
   ASSERT_TRUE(pair.connect());
   // Lost receives are replaced while there is room; then the connection ends, and no rank waits

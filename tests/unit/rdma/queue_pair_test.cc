@@ -332,7 +332,7 @@ TEST_F(RdmaQueuePair, EachSideUsesItsOwnGidTable) {
       .expect_to_work();
 }
 
-TEST_F(RdmaQueuePair, InfiniBandPeersConnectByLidInOneSubnetAndAcrossSubnets) {
+TEST_F(RdmaQueuePair, InfiniBandPeersConnectWithinASubnetAndAcrossSubnets) {
   const auto device = [](uint16_t lid, uint8_t prefix, uint8_t last) {
     FakeDeviceSpec spec;
     FakeGid gid = gid_of({0xfe, 0x80, 0, 0, 0, 0, 0, prefix}, last);

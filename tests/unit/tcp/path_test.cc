@@ -391,7 +391,7 @@ TEST(TcpPath, CutConnectionsFailInTimeAndSilentPeersDoNot) {
 
 // The kernel alone could not tell: packets of b's kernel do not arrive, and b's window was closed
 // before.
-TEST(TcpPath, ReceiptOfThePeerDecidesTheVerdict) {
+TEST(TcpPath, CutPathFailsOnlyIfThePeerReportsThatItReads) {
   Scenario full("the peer does not read");
   Scenario reading("the peer reads");
   std::vector<Scenario*> all = {&full, &reading};

@@ -25,8 +25,9 @@ uint64_t end_of(const Track& track) HETCOMM_UNDER_BATON {
   return closed_end(track.number(), !track.is_sending());
 }
 
-// Returns whether the peer has sent too many grants before their runs. A receiver has at most
-// |depth| runs in flight. If |run| is further ahead than that, runs in between were given up.
+// Returns whether the peer has sent too many grants for runs that have not started. At most |depth|
+// runs are in flight, but runs in between may have been given up, so a run far ahead is accepted
+// unless too many grants are held.
 bool holds_too_many(Track& track, uint64_t run) HETCOMM_UNDER_BATON {
   const uint64_t depth = track.terms().depth;
   if (run - track.runs().first() < 2 * depth) [[likely]]

@@ -290,7 +290,7 @@ TEST_P(ReshardingSums, SumsOfNarrowTypesEqualConvertedFloat32Sums) {
   });
 }
 
-TEST_P(ReshardingSums, OverflowSaturatesOrGivesNan) {
+TEST_P(ReshardingSums, OverflowFollowsTheOptionUnlessTheTypeHasAnInfinity) {
   run_job(GetParam(), 2, [](Member& me) {
     const float infinity = std::numeric_limits<float>::infinity();
     const float nan = std::numeric_limits<float>::quiet_NaN();
