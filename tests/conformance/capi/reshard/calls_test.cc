@@ -319,45 +319,85 @@ TEST_P(ReshardCalls, TooManyRefusalsEndThePlan) {
 }
 
 // Other executions in progress continue in order.
-// The ranks open both in different orders.
-TEST_P(ReshardCalls, QueueAndRedistributionMayHaveTheSameTag) {
-  CapiCase with_thread = GetParam();
-  with_thread.thread_progress = true;  // a queue needs it
-  run_job(with_thread, 2, [](Member& me) {
-    constexpr uint64_t kTag = 7;
-    std::unique_ptr<Moves> moves;
-    hetcomm_queue_t* queue = nullptr;
-    for (const bool is_queue : {me.rank() == 0, me.rank() == 1}) {
-      if (!is_queue) {
-        moves = std::make_unique<Moves>(me, std::vector{Way{}}, Wish{.tag = kTag});
-        continue;
+// A queue and a redistribution with one tag, both from rank 0 to rank 1.
+class Both {
+ public:
+  Both(Member& me, bool queue_first) : me_(me) {
+    for (const bool is_queue : {queue_first, !queue_first}) {
+      if (is_queue) {
+        open_queue();
+      } else {
+        moves_ = std::make_unique<Moves>(me, std::vector{Way{}}, Wish{.tag = kTag});
       }
-      const hetcomm_queue_options_t options{.struct_size = sizeof(options),
-                                            .tag = kTag,
-                                            .max_item_bytes = 8,
-                                            .depth = 1,
-                                            .weight = 0,
-                                            .max_bytes_per_second = 0};
-      ASSERT_EQ(hetcomm_queue_create(me.communicator(), 1 - me.rank(),
-                                     me.rank() == 0 ? HETCOMM_QUEUE_PUSH : HETCOMM_QUEUE_PULL,
-                                     &options, &queue),
-                HETCOMM_OK)
-          << hetcomm_last_error();
     }
+  }
+  Both(const Both&) = delete;
+  Both& operator=(const Both&) = delete;
+  ~Both() { EXPECT_EQ(hetcomm_queue_destroy(queue_), HETCOMM_OK); }
+
+  void expect_to_work() {
     for (uint64_t i = 1; i <= 3; ++i) {
-      uint64_t item = me.rank() == 0 ? i : 0;
+      uint64_t item = me_.rank() == 0 ? i : 0;
       const hetcomm_buffer_t buffer = hetcomm_buffer_host(&item, sizeof(item));
       hetcomm_request_t* request = nullptr;
-      ASSERT_EQ(me.rank() == 0 ? hetcomm_queue_push(queue, buffer, nullptr, &request)
-                               : hetcomm_queue_pull(queue, buffer, nullptr, &request),
+      ASSERT_EQ(me_.rank() == 0 ? hetcomm_queue_push(queue_, buffer, nullptr, &request)
+                                : hetcomm_queue_pull(queue_, buffer, nullptr, &request),
                 HETCOMM_OK);
-      moves->expect_works(static_cast<uint32_t>(i));
+      moves_->expect_works(static_cast<uint32_t>(i));
       const Outcome outcome = finish(request);
       ASSERT_EQ(outcome.status, HETCOMM_OK) << outcome.text;
       EXPECT_EQ(item, i);
     }
-    me.meet();
-    EXPECT_EQ(hetcomm_queue_destroy(queue), HETCOMM_OK);
+    me_.meet();
+  }
+
+ private:
+  static constexpr uint64_t kTag = 7;
+
+  void open_queue() {
+    const hetcomm_queue_options_t options{.struct_size = sizeof(options),
+                                          .tag = kTag,
+                                          .max_item_bytes = 8,
+                                          .depth = 1,
+                                          .weight = 0,
+                                          .max_bytes_per_second = 0};
+    EXPECT_EQ(hetcomm_queue_create(me_.communicator(), 1 - me_.rank(),
+                                   me_.rank() == 0 ? HETCOMM_QUEUE_PUSH : HETCOMM_QUEUE_PULL,
+                                   &options, &queue_),
+              HETCOMM_OK)
+        << hetcomm_last_error();
+  }
+
+  Member& me_;
+  hetcomm_queue_t* queue_ = nullptr;
+  std::unique_ptr<Moves> moves_;
+};
+
+CapiCase with_thread(CapiCase of) {
+  of.thread_progress = true;  // a queue needs it
+  return of;
+}
+
+// The ranks open both in different orders.
+TEST_P(ReshardCalls, QueueAndRedistributionMayHaveTheSameTag) {
+  run_job(with_thread(GetParam()), 2,
+          [](Member& me) { Both(me, /*queue_first=*/me.rank() == 0).expect_to_work(); });
+}
+
+// A message behind the openings shows that they have arrived.
+TEST_P(ReshardCalls, QueueAndRedistributionOfOneTagMayBeOpenedByThePeerFirst) {
+  run_job(with_thread(GetParam()), 2, [](Member& me) {
+    for (const bool queue_first : {false, true}) {
+      uint64_t token = 0;
+      if (me.rank() == 1) {
+        ASSERT_EQ(finish(me.recv(0, 9, &token, sizeof(token))).status, HETCOMM_OK);
+      }
+      Both both(me, queue_first);
+      if (me.rank() == 0) {
+        ASSERT_EQ(finish(me.send(1, 9, &token, sizeof(token))).status, HETCOMM_OK);
+      }
+      both.expect_to_work();
+    }
   });
 }
 
