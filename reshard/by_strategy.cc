@@ -9,7 +9,7 @@ namespace hetcomm::reshard {
 uint64_t slices_for(uint64_t bytes, size_t hops, uint64_t bundle_bytes) {
   constexpr uint64_t kOverlap = 16;
   constexpr uint64_t kSmallest = 64;
-  constexpr uint64_t kMax = 64;
+  constexpr uint64_t kMax = 65'536;
   constexpr uint64_t kUsual = 8;
   if (bundle_bytes == 0) return kUsual;
   uint64_t slice = bundle_bytes;

@@ -5,6 +5,8 @@
 #include <tuple>
 #include <utility>
 
+#include "reshard/memory_order.h"
+
 namespace hetcomm::reshard {
 namespace {
 
@@ -24,7 +26,8 @@ std::vector<uint64_t> cuts_of(const MovePlan& plan, size_t dimension) {
 }
 
 // Says how a tensor is cut into slices. Every piece between two consecutive cuts along |dimension|
-// is divided among all slices.
+// is divided among all slices. If it does not divide, the slices that get more differ from piece to
+// piece. A piece with fewer elements than slices is in only some of them.
 struct Cuts {
   size_t dimension = 0;
   uint32_t slices = 1;
@@ -33,7 +36,8 @@ struct Cuts {
   // Returns the part of [begin, end), a piece between two cuts, that belongs to |slice|.
   std::pair<uint64_t, uint64_t> share(uint64_t begin, uint64_t end, uint32_t slice) const {
     const uint64_t size = end - begin;
-    return {begin + size * slice / slices, begin + size * (slice + 1) / slices};
+    const uint64_t turn = begin % slices;
+    return {begin + (size * slice + turn) / slices, begin + (size * (slice + 1) + turn) / slices};
   }
   // Calls |use| with each part of |box| that belongs to |slice|.
   template <typename Use>
@@ -48,20 +52,32 @@ struct Cuts {
   }
 };
 
-// Chooses the dimension whose narrowest piece is widest, so that every rank has a share of each
-// slice, and a slice has few boxes. Places where moves begin within boxes do not decide, but slices
-// are cut there, too.
+// Returns the largest number of slices, at most |wanted|, for which at least half of the extent
+// lies in pieces that have an element for every slice. At least 1.
+uint64_t slices_along(const std::vector<uint64_t>& cuts, uint64_t wanted) {
+  std::vector<uint64_t> sizes;
+  for (size_t i = 0; i + 1 < cuts.size(); ++i) sizes.push_back(cuts[i + 1] - cuts[i]);
+  std::sort(sizes.rbegin(), sizes.rend());
+  uint64_t held = 0;
+  for (const uint64_t size : sizes) {
+    held += size;
+    if (held >= cuts.back() - held) return std::clamp<uint64_t>(size, 1, wanted);
+  }
+  return 1;
+}
+
+// Chooses the outermost dimension that can be cut into |slices|, so that rows stay whole, and most
+// ranks have a share of each slice. If there is none, the dimension with the most slices is chosen.
+// Places where moves begin within boxes do not decide, but slices are cut there, too.
 Cuts choose_cuts(const MovePlan& plan, uint32_t slices) {
   Cuts best;
-  uint64_t widest = 0;
-  for (size_t d = 0; d < plan.source.shape.size(); ++d) {
+  uint64_t most = 0;
+  const uint64_t wanted = std::max(slices, 1u);
+  for (size_t d = 0; d < plan.source.shape.size() && most < wanted; ++d) {
     std::vector<uint64_t> cuts = cuts_of(plan, d);
-    uint64_t narrowest = UINT64_MAX;
-    for (size_t i = 0; i + 1 < cuts.size(); ++i) {
-      narrowest = std::min(narrowest, cuts[i + 1] - cuts[i]);
-    }
-    if (narrowest <= widest) continue;
-    widest = narrowest;
+    const uint64_t possible = slices_along(cuts, wanted);
+    if (possible <= most) continue;
+    most = possible;
     best.dimension = d;
     best.cuts = std::move(cuts);
   }
@@ -70,7 +86,7 @@ Cuts choose_cuts(const MovePlan& plan, uint32_t slices) {
   }
   std::sort(best.cuts.begin(), best.cuts.end());
   best.cuts.erase(std::unique(best.cuts.begin(), best.cuts.end()), best.cuts.end());
-  best.slices = static_cast<uint32_t>(std::clamp<uint64_t>(widest, 1, std::max(slices, 1u)));
+  best.slices = static_cast<uint32_t>(std::max<uint64_t>(most, 1));
   return best;
 }
 
@@ -280,7 +296,9 @@ uint64_t StridedBox::elements() const {
 }
 
 Slicing slicing_of(const MovePlan& plan, int rank, uint32_t slices, bool rounds) {
-  return Slicer(plan, rank, slices, rounds).make();
+  const MemoryOrder order = memory_order(plan.source, plan.destination());
+  if (std::is_sorted(order.begin(), order.end())) return Slicer(plan, rank, slices, rounds).make();
+  return Slicer(reordered(plan, order), rank, slices, rounds).make();
 }
 
 }  // namespace hetcomm::reshard

@@ -1,9 +1,9 @@
 // Computes the share of one rank in a move plan: its messages and strided copies, by slice.
 //
 // The tensor is cut into slices that are separate plans: in a hop, a slice needs only data of the
-// same slice from the previous hop. Each rank has a share of every slice. A phase is one hop of one
-// slice. All ranks process the phases in the same order. A rank at the earliest phase can always
-// continue, even if only one message fits between two ranks.
+// same slice from the previous hop. Slices have about the same size, and most ranks have a share of
+// every slice. A phase is one hop of one slice. All ranks process the phases in the same order. A
+// rank at the earliest phase can always continue, even if only one message fits between two ranks.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,7 @@ enum class Space : uint8_t { kSource, kDestination, kScratch, kSum };
 
 // A StridedBox holds elements at regular distances. The element with index i is at offset +
 // sum(i[d] * strides[d]). Elements are ordered by index, last dimension fastest, also within a
-// message.
+// message. The dimensions are in the tensor's memory order (memory_order.h).
 struct StridedBox {
   Space memory = Space::kScratch;
   uint64_t offset = 0;
@@ -73,7 +73,7 @@ struct Slicing {
 };
 
 // Returns the share of |rank| in |plan|, which has at least the moves of |rank|. |slices| is at
-// least 1, and is the same on all ranks. Makes fewer slices if the tensor has too few elements.
+// least 1, and is the same on all ranks. Makes fewer slices if no dimension has pieces for as many.
 // With |rounds|, sums are formed in kSum, and put in place when all terms of the slice have been
 // added.
 Slicing slicing_of(const MovePlan& plan, int rank, uint32_t slices, bool rounds = false);

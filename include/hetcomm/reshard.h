@@ -325,8 +325,9 @@ typedef struct hetcomm_reshard_options {
   /* Distinguishes reshard plans between the same ranks. Plans with the same tag are paired in the
    * order in which each rank created them. */
   uint64_t tag;
-  /* Approximate size of messages in bytes. A long tensor is cut into slices, which are gathered,
-   * sent and scattered one behind the other. Short tensors share messages. 0: the library
+  /* Approximate size of messages in bytes. A long tensor is cut into slices, at most 65,536, which
+   * are gathered, sent and scattered one behind the other. It is cut along the outermost dimension
+   * that has enough elements, so that rows stay whole. Short tensors share messages. 0: the library
    * chooses. */
   uint64_t slice_bytes;
   /* GATHER_P2P_SCATTER: the number of slabs into which the first dimension is cut. 0: the greatest
@@ -359,6 +360,11 @@ typedef struct hetcomm_reshard_options {
 /* Makes a reshard plan that moves |tensors| together, and prepares this rank's share. The call does
  * not wait for other ranks. Layouts may be destroyed afterwards. |options| may be NULL. The
  * communicator cannot be destroyed before the reshard plan (BUSY).
+ *
+ * All ranks describe the same boxes. The offsets and gaps in the memory of other ranks do not
+ * matter, but the order of the strides does: if all boxes of both sides hold the dimensions in
+ * another order than C's, messages have that order, too, and need no transposition. Executions on
+ * ranks that do not agree end with MISMATCH.
  *   INVALID_ARGUMENT  There are no tensors, shapes differ, types cannot be converted, an option has
  *                     no valid value, or two boxes of a destination overlap in the memory of a rank
  *                     (boxes that only interleave do not).

@@ -12,6 +12,7 @@
 #include "src/base/baton_role.h"
 #include "src/base/status.h"
 #include "src/core/memory/staging.h"
+#include "src/reshard/common_rows.h"
 #include "src/reshard/region.h"
 #include "src/reshard/side_memory.h"
 

@@ -9,8 +9,10 @@
 #include "src/base/baton_role.h"
 #include "src/core/device/host_blocks.h"
 #include "src/core/progress/operation.h"
+#include "src/reshard/common_rows.h"
 #include "src/reshard/program.h"
 #include "src/reshard/region.h"
+#include "src/reshard/region_copy.h"
 #include "src/reshard/side_memory.h"
 
 namespace hetcomm::reshard {

@@ -7,6 +7,7 @@
 
 #include <fmt/core.h>
 
+#include "reshard/memory_order.h"
 #include "src/base/mix64.h"
 
 namespace hetcomm::reshard {
@@ -120,6 +121,8 @@ uint64_t Order::hash() const {
               static_cast<uint64_t>(order.types.destination));
     mixer.add(hash_of(*order.source));
     mixer.add(hash_of(*order.destination));
+    // Ranks may differ on strides, but not on the order that strides imply.
+    for (const uint8_t d : memory_order(*order.source, *order.destination)) mixer.add(d);
   }
   mixer.add(static_cast<uint64_t>(options_.plans.strategy));
   mixer.add(options_.plans.outer);

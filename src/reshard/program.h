@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "reshard/element_types.h"
 #include "reshard/memory_rule.h"
 #include "reshard/move_plan.h"
 #include "reshard/slicing.h"

@@ -1,13 +1,9 @@
-// A Region is a set of rows of elements at regular distances in a rank's memory. The functions let
-// the processor copy, convert and add the elements of regions. They keep no state.
+// A Region is a set of rows of elements at regular distances in a rank's memory.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
-#include <tuple>
 
-#include "reshard/element_types.h"
 #include "reshard/slicing.h"
 
 namespace hetcomm::reshard {
@@ -79,43 +75,5 @@ class RowCursor {
   uint64_t offset_;
   uint64_t left_;
 };
-
-// Rows common to two regions. Row (i, j, ...) begins i * from_strides[0] + ... bytes after the
-// first byte of one region, and i * to_strides[0] + ... bytes after that of the other.
-struct CommonRows {
-  static constexpr size_t kMaxExtents = 2 * std::tuple_size_v<Numbers>;
-  using Sizes = std::array<uint64_t, kMaxExtents>;
-  uint64_t row_bytes = 0;
-  size_t dimensions = 0;
-  Sizes extents{};
-  Sizes from_strides{};
-  Sizes to_strides{};
-
-  // Returns the number of planes, which have at most two dimensions of rows.
-  uint64_t planes() const {
-    uint64_t count = 1;
-    for (size_t d = 0; d + 2 < dimensions; ++d) count *= extents[d];
-    return count;
-  }
-};
-
-// Finds the longest rows into which |from| and |to| can both be cut, so that rows with the same
-// index hold the same elements. |from| and |to| have the same number of bytes. Returns false if
-// there are no such rows. Two regions of the same tensor box always have common rows.
-bool find_common_rows(const Region& from, const Region& to, CommonRows* out);
-
-// One side of a copy: a region in the memory that begins at |base|.
-struct CopySide {
-  std::byte* base = nullptr;
-  const Region* region = nullptr;
-  ElementType type{};
-};
-
-// Copies the elements of |from| to |to|, which has the same number of elements, and converts them
-// if the types differ.
-void copy(const CopySide& from, const CopySide& to, Overflow overflow = Overflow::kSaturates);
-// Adds the elements of |from| to those of |to|. The type of |to| is that of |from|, or can
-// represent all its values.
-void add(const CopySide& from, const CopySide& to);
 
 }  // namespace hetcomm::reshard

@@ -90,6 +90,15 @@ void expect_even(const std::map<std::string, uint64_t>& loads,
 }
 
 // Four replicas of a model, each on its own host, and four engines that take a part each.
+TEST(Lists, LongTensorsHaveAsManySlicesAsWanted) {
+  EXPECT_EQ(slices_for(kMiB, 1, kMiB), 1U);
+  EXPECT_EQ(slices_for(kMiB + 1, 1, kMiB), 2U);
+  EXPECT_EQ(slices_for(4096 * kMiB, 1, 4 * kMiB), 1024U);
+  EXPECT_EQ(slices_for(4096 * kMiB, 3, 4 * kMiB), 1024U);
+  EXPECT_EQ(slices_for(16 * kMiB, 3, 4 * kMiB), 16U) << "several hops overlap by more slices";
+  EXPECT_EQ(slices_for(UINT64_MAX, 1, 1), 65'536U);
+}
+
 TEST(Lists, EveryReplicaSendsItsShare) {
   const Links links = links_of({8}, 1, {});
   for (const bool is_sharded : {false, true}) {

@@ -1,17 +1,23 @@
 // Common rows of two regions: cut into them, both regions give their bytes in order. Regions of one
-// box always have some, and regions without any are reported. Sums are added in a wider type
-// without loss, across the rows of any regions; the type is that of the wider side. Values that
-// float8_e4m3fn cannot hold saturate, or are NaN.
-#include "src/reshard/region.h"
-
+// box always have some, and regions without any are reported. Elements are copied, converted and
+// added between any two regions of one box as one by one, and nothing beside them is written. Sums
+// are added in a wider type without loss, across the rows of any regions; the type is that of the
+// wider side. Values that float8_e4m3fn cannot hold saturate, or are NaN.
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <iterator>
 #include <limits>
+#include <map>
 #include <random>
 #include <vector>
 
 #include <gtest/gtest.h>
+
+#include "src/reduce/reduce.h"
+#include "src/reshard/common_rows.h"
+#include "src/reshard/region_copy.h"
+#include "src/reshard/strided_copy.h"
 
 namespace hetcomm::reshard {
 namespace {
@@ -117,6 +123,136 @@ TEST(CommonRows, AreReportedMissingForUnrelatedRegions) {
   EXPECT_FALSE(find_common_rows(from, to, &rows));
   EXPECT_FALSE(find_common_rows(to, from, &rows));
   EXPECT_TRUE(find_common_rows(to, to, &rows));
+}
+
+// Extents of boxes with short and long rows, and with more elements than a block.
+std::vector<uint64_t> drawn_extents(std::mt19937& random) {
+  std::vector<uint64_t> extents(1 + random() % 4);
+  for (uint64_t& extent : extents) extent = 1 + random() % 3;
+  extents[random() % extents.size()] = 1 + random() % 150;
+  extents[random() % extents.size()] = 1 + random() % 90;
+  return extents;
+}
+
+std::vector<std::byte> drawn_bytes(size_t count, std::mt19937& random) {
+  std::vector<std::byte> bytes(count);
+  for (std::byte& byte : bytes) byte = static_cast<std::byte>(random() % 256);
+  return bytes;
+}
+
+TEST(RegionCopy, MovesEachElementToItsPlace) {
+  std::mt19937 random(5);
+  const ElementType types[] = {ElementType::kInt8, ElementType::kFloat16, ElementType::kFloat32,
+                               ElementType::kFloat64, ElementType::kComplex128};
+  for (int round = 0; round < 300; ++round) {
+    const ElementType type = types[random() % std::size(types)];
+    const std::vector<uint64_t> extents = drawn_extents(random);
+    const Region from = make(extents, random, reduce::size_of(type));
+    const Region to = make(extents, random, reduce::size_of(type));
+    std::vector<std::byte> source = drawn_bytes(from.end(), random);
+    std::vector<std::byte> target = drawn_bytes(to.end() + 3, random);
+    std::vector<std::byte> expected = target;
+    const std::vector<uint64_t> from_bytes = bytes_of(from);
+    const std::vector<uint64_t> to_bytes = bytes_of(to);
+    ASSERT_EQ(from_bytes.size(), to_bytes.size());
+    for (size_t i = 0; i < to_bytes.size(); ++i) expected[to_bytes[i]] = source[from_bytes[i]];
+    copy({source.data(), &from, type}, {target.data(), &to, type});
+    ASSERT_EQ(target, expected) << round;
+  }
+}
+
+TEST(RegionCopy, ConvertsAndAddsEachElementInItsPlace) {
+  std::mt19937 random(6);
+  for (int round = 0; round < 150; ++round) {
+    const std::vector<uint64_t> extents = drawn_extents(random);
+    const Region from = make(extents, random, sizeof(float));
+    const Region to = make(extents, random, sizeof(double));
+    std::vector<std::byte> source(from.end());
+    std::vector<std::byte> target(to.end() + 3);
+    std::vector<double> terms;
+    for (RowCursor row(from); row.left() > 0; row.advance(sizeof(float))) {
+      const auto term = static_cast<float>(random() % 1000);
+      std::memcpy(source.data() + row.offset(), &term, sizeof term);
+      terms.push_back(term);
+    }
+    const CopySide one{source.data(), &from, ElementType::kFloat32};
+    const CopySide other{target.data(), &to, ElementType::kFloat64};
+    std::vector<std::byte> expected = target;
+    for (const double factor : {1, 2, 3}) {
+      factor == 1 ? copy(one, other) : add(one, other);
+      size_t i = 0;
+      for (RowCursor row(to); row.left() > 0; row.advance(sizeof(double))) {
+        const double sum = factor * terms[i++];
+        std::memcpy(expected.data() + row.offset(), &sum, sizeof sum);
+      }
+      ASSERT_EQ(target, expected) << round;
+    }
+  }
+}
+
+TEST(RegionCopy, AddsElementsOfOneType) {
+  std::mt19937 random(7);
+  for (int round = 0; round < 150; ++round) {
+    const std::vector<uint64_t> extents = drawn_extents(random);
+    const Region from = make(extents, random, 2);
+    const Region to = make(extents, random, 2);
+    std::vector<std::byte> source = drawn_bytes(from.end(), random);
+    std::vector<std::byte> target = drawn_bytes(to.end() + 3, random);
+    std::vector<std::byte> expected = target;
+    RowCursor at(from);
+    for (RowCursor row(to); row.left() > 0; row.advance(2), at.advance(2)) {
+      uint16_t term;
+      uint16_t sum;
+      std::memcpy(&term, source.data() + at.offset(), sizeof term);
+      std::memcpy(&sum, expected.data() + row.offset(), sizeof sum);
+      sum = static_cast<uint16_t>(sum + term);
+      std::memcpy(expected.data() + row.offset(), &sum, sizeof sum);
+    }
+    add({source.data(), &from, ElementType::kUint16}, {target.data(), &to, ElementType::kUint16});
+    ASSERT_EQ(target, expected) << round;
+  }
+}
+
+TEST(RegionCopy, RegionThatStaysInPlaceIsNotChanged) {
+  std::mt19937 random(8);
+  const Region region = make({20, 30}, random, 4);
+  std::vector<std::byte> bytes = drawn_bytes(region.end(), random);
+  const std::vector<std::byte> before = bytes;
+  const CopySide side{bytes.data(), &region, ElementType::kFloat32};
+  copy(side, side);
+  EXPECT_EQ(bytes, before);
+}
+
+TEST(Blocks, CoverAllRowsOnce) {
+  std::mt19937 random(9);
+  for (int round = 0; round < 150; ++round) {
+    const std::vector<uint64_t> extents = drawn_extents(random);
+    const Region from = make(extents, random, 2);
+    const Region to = make(extents, random, 2);
+    CommonRows rows;
+    ASSERT_TRUE(find_common_rows(from, to, &rows));
+    const uint64_t most = 1 + random() % 300;
+    std::vector<uint64_t> of_from;
+    std::vector<uint64_t> of_to;
+    for (Blocks blocks(rows, most); blocks.next();) {
+      uint64_t count = 1;
+      for (size_t d = 0; d < rows.dimensions; ++d) count *= blocks.part().extents[d];
+      EXPECT_LE(count, most);
+      Region one = from;
+      Region other = to;
+      one.offset += blocks.from_offset();
+      other.offset += blocks.to_offset();
+      list(blocks.part(), one, other, &of_from, &of_to);
+    }
+    std::map<uint64_t, uint64_t> place_of;
+    for (size_t i = 0; i < of_from.size(); ++i) place_of[of_to[i]] = of_from[i];
+    const std::vector<uint64_t> from_bytes = bytes_of(from);
+    const std::vector<uint64_t> to_bytes = bytes_of(to);
+    ASSERT_EQ(of_to.size(), to_bytes.size()) << round;
+    for (size_t i = 0; i < to_bytes.size(); ++i) {
+      ASSERT_EQ(place_of.at(to_bytes[i]), from_bytes[i]) << round;
+    }
+  }
 }
 
 TEST(Sums, UseTheWiderType) {

@@ -3,7 +3,10 @@
 //      a rank to another, they give the right tensor, over random layouts, strategies and slices,
 //      and write nothing else;
 //    - both ends of a message count the same number of elements;
-//    - every rank has a share of each slice, and consecutive boxes are merged.
+//    - every rank has a share of each slice, and consecutive boxes are merged;
+//    - there are as many slices as wanted, of about the same size, and rows stay whole, wherever
+//      the two sides are cut;
+//    - messages hold elements in the order of both sides' memory.
 #include "reshard/slicing.h"
 
 #include <algorithm>
@@ -19,6 +22,7 @@
 #include <gtest/gtest.h>
 
 #include "reshard/bsr.h"
+#include "reshard/memory_order.h"
 #include "reshard/mesh.h"
 #include "reshard/strategies.h"
 
@@ -232,6 +236,23 @@ class Machine {
   std::map<std::pair<int, int>, std::deque<std::vector<int64_t>>> rings_;
 };
 
+// Returns |layout| with all boxes of a rank dense in |order|, outermost dimension first, one behind
+// the other.
+Layout held_in(const Layout& layout, const std::vector<size_t>& order) {
+  Layout result = layout;
+  std::map<int, uint64_t> ends;
+  for (Part& part : result.parts.edit()) {
+    part.offset = ends[part.rank];
+    uint64_t stride = 1;
+    for (size_t i = order.size(); i-- > 0;) {
+      part.strides[order[i]] = stride;
+      stride *= part.box.extent(order[i]);
+    }
+    ends[part.rank] += stride;
+  }
+  return result;
+}
+
 TEST(Slicings, RandomSlicingsGiveTheRightTensor) {
   std::mt19937 random(1);
   const auto draw = [&](uint64_t least, uint64_t most) {
@@ -241,6 +262,9 @@ TEST(Slicings, RandomSlicingsGiveTheRightTensor) {
   for (int run = 0; run < runs; ++run) {
     std::vector<uint64_t> shape(draw(1, 3));
     for (uint64_t& extent : shape) extent = draw(1, 12);
+    std::vector<size_t> order(shape.size());
+    std::iota(order.begin(), order.end(), size_t{0});
+    std::shuffle(order.begin(), order.end(), random);
     const auto layout = [&](int first, bool may_be_partial) {
       Mesh mesh;
       std::vector<Placement> placements;
@@ -256,12 +280,14 @@ TEST(Slicings, RandomSlicingsGiveTheRightTensor) {
       mesh.ranks = ranks_from(first, ranks);
       std::shuffle(mesh.ranks.begin(), mesh.ranks.end(), random);
       Layout made = layout_of(shape, mesh, placements, Uneven::kCeil).value();
-      // Some tensors are part of a larger one, last dimension slowest.
+      // Some tensors are part of a larger one, and some are held in another order.
       if (draw(0, 2) == 0) {
         for (Part& part : made.parts.edit()) {
           part.offset = 3 + part.offset * 2;
           for (uint64_t& stride : part.strides) stride *= 2;
         }
+      } else if (draw(0, 1) == 0) {
+        made = held_in(made, order);
       }
       return made;
     };
@@ -295,11 +321,133 @@ TEST(Slicings, EverySliceHasAShareForEveryRank) {
     std::map<uint32_t, int> phases;
     for (const Phase& phase : slicing.phases) ++phases[phase.slice];
     EXPECT_EQ(phases.size(), 4u) << rank;
-    // The hidden dimension is sliced, which no rank cuts, so a message has few boxes.
-    for (const Phase& phase : slicing.phases) {
-      for (const Message& message : phase.sends) EXPECT_EQ(message.boxes.size(), 1u);
+  }
+}
+
+// Returns the elements that |rank| sends in each slice.
+std::vector<uint64_t> sent_by(const MovePlan& plan, int rank, uint32_t slices) {
+  std::vector<uint64_t> sent(slices);
+  for (const Phase& phase : slicing_of(plan, rank, slices).phases) {
+    for (const Message& message : phase.sends) sent.at(phase.slice) += message.elements;
+  }
+  return sent;
+}
+
+Layout boxes_of(uint64_t extent, const std::vector<std::pair<int, uint64_t>>& ends) {
+  Layout layout{.shape = {extent}};
+  uint64_t begin = 0;
+  std::map<int, uint64_t> held;
+  for (const auto& [rank, end] : ends) {
+    Part part{.rank = rank, .box = {.dimensions = 1, .begin = {begin}, .end = {end}}};
+    part.offset = held[rank];
+    part.strides[0] = 1;
+    held[rank] += end - begin;
+    layout.parts.push_back(part);
+    begin = end;
+  }
+  EXPECT_TRUE(check(layout).ok());
+  return layout;
+}
+
+TEST(Slicings, CutsThatNearlyCoincideDoNotLimitTheSlices) {
+  const Layout source = boxes_of(10'001, {{0, 5000}, {1, 10'001}});
+  for (const uint64_t cut : {4999u, 5000u, 5001u, 5002u}) {
+    const MovePlan plan = plan_direct(source, boxes_of(10'001, {{2, cut}, {3, 10'001}})).value();
+    for (const int rank : {0, 1}) {
+      for (const uint64_t elements : sent_by(plan, rank, 100)) {
+        EXPECT_GE(elements, 49U) << cut;
+        EXPECT_LE(elements, 52U) << cut;
+      }
     }
   }
+}
+
+TEST(Slicings, ManyNarrowPiecesAreSpreadOverTheSlices) {
+  // Half of the tensor is cut into single elements that take turns, or into pieces of three.
+  for (const uint64_t narrow : {1u, 3u}) {
+    std::vector<std::pair<int, uint64_t>> ends = {{1, 500}};
+    for (uint64_t end = 500 + narrow; end < 1000; end += narrow) {
+      ends.emplace_back(1 + static_cast<int>(end % 2), end);
+    }
+    ends.emplace_back(1, 1000);
+    const MovePlan plan = plan_direct(boxes_of(1000, {{0, 1000}}), boxes_of(1000, ends)).value();
+    for (const uint64_t elements : sent_by(plan, 0, 50)) {
+      EXPECT_GE(elements, 15U) << narrow;
+      EXPECT_LE(elements, 25U) << narrow;
+    }
+  }
+}
+
+// A dimension of few elements, such as that of experts, is cut no further.
+TEST(Slicings, FirstDimensionWithEnoughElementsIsCut) {
+  const struct {
+    std::vector<uint64_t> shape;
+    uint64_t rows;  // of a message
+  } cases[] = {{{64, 1000}, 1}, {{16, 1000}, 1}, {{8, 1000, 7}, 4}, {{2, 3, 1000}, 3}};
+  for (const auto& each : cases) {
+    const Layout source = layout_of(each.shape, {{2}, {0, 1}}, {shard(0)}).value();
+    const Layout destination = layout_of(each.shape, {{2}, {2, 3}}, {shard(0)}).value();
+    const Slicing slicing = slicing_of(plan_direct(source, destination).value(), 0, 8);
+    EXPECT_EQ(slicing.phases.size(), 8U);
+    for (const Phase& phase : slicing.phases) {
+      ASSERT_EQ(phase.sends.size(), 1U);
+      ASSERT_EQ(phase.sends[0].boxes.size(), 1U);
+      const StridedBox& box = phase.sends[0].boxes[0];
+      const uint64_t rows = box.dimensions == 2 ? box.extents[0] : 1;
+      EXPECT_EQ(rows, each.rows) << each.shape[0];
+      EXPECT_EQ(box.strides[box.dimensions - 1], 1U);
+    }
+  }
+}
+
+TEST(Slicings, DimensionWithTheMostSlicesIsCutIfNoneHasEnough) {
+  const Layout source = layout_of({3, 5, 4}, {{1}, {0}}, {replicate()}).value();
+  const Layout destination = layout_of({3, 5, 4}, {{1}, {1}}, {replicate()}).value();
+  const Slicing slicing = slicing_of(plan_direct(source, destination).value(), 0, 8);
+  EXPECT_EQ(slicing.phases.size(), 5U);
+}
+
+TEST(Slicings, MessagesHaveTheMemoryOrderOfBothSides) {
+  const Layout source = layout_of({64, 48}, {{2}, {0, 1}}, {shard(1)}).value();
+  const Layout destination = layout_of({64, 48}, {{3}, {2, 3, 4}}, {shard(1)}).value();
+  const std::vector<size_t> transposed = {1, 0};
+  const MovePlan alike =
+      plan_direct(held_in(source, transposed), held_in(destination, transposed)).value();
+  const MovePlan different = plan_direct(source, held_in(destination, transposed)).value();
+  for (const uint32_t slices : {1u, 8u}) {
+    for (const Phase& phase : slicing_of(alike, 0, slices).phases) {
+      for (const Message& message : phase.sends) {
+        ASSERT_EQ(message.boxes.size(), 1U);
+        EXPECT_EQ(message.boxes[0].dimensions, 1U);
+        EXPECT_EQ(message.boxes[0].strides[0], 1U);
+      }
+    }
+    for (const Phase& phase : slicing_of(different, 0, slices).phases) {
+      for (const Message& message : phase.sends) {
+        for (const StridedBox& box : message.boxes) {
+          EXPECT_EQ(box.strides[box.dimensions - 1], 1U) << "the order of the source";
+        }
+      }
+    }
+  }
+}
+
+TEST(MemoryOrder, OneDimensionOrOneElementSaysNothing) {
+  const MemoryOrder plain = {0, 1, 2, 3, 4, 5, 6, 7};
+  const MemoryOrder transposed = {1, 0, 2, 3, 4, 5, 6, 7};
+  const Layout rows = layout_of({6, 4}, {{6}, ranks_from(0, 6)}, {shard(0)}).value();
+  const Layout whole = layout_of({6, 4}, {{1}, {6}}, {replicate()}).value();
+  const Layout other = held_in(whole, {1, 0});
+  EXPECT_EQ(memory_order(rows, whole), plain);
+  EXPECT_EQ(memory_order(rows, other), transposed) << "single rows fit both orders";
+  EXPECT_EQ(memory_order(other, rows), transposed);
+  EXPECT_EQ(memory_order(other, other), transposed);
+  EXPECT_EQ(memory_order(whole, other), plain);
+  EXPECT_EQ(memory_order(other, whole), plain);
+  const Layout cube = layout_of({3, 4, 5}, {{1}, {0}}, {replicate()}).value();
+  EXPECT_EQ(memory_order(held_in(cube, {2, 0, 1}), held_in(cube, {2, 0, 1})),
+            (MemoryOrder{2, 0, 1, 3, 4, 5, 6, 7}));
+  EXPECT_EQ(memory_order(held_in(cube, {2, 0, 1}), held_in(cube, {2, 1, 0})), plain);
 }
 
 TEST(Slicings, ConsecutiveBoxesAreMerged) {

@@ -1,8 +1,8 @@
 // Redistributions, over every transport:
 //
-//   * random layouts (cuts, copies, terms of a sum, gaps in memory), random ranks on both sides,
-//     every strategy that supports them, short and long slices, little memory: each element arrives
-//     and nothing else is written, repeatedly, with several executions in progress
+//   * random layouts (cuts, copies, terms of a sum, gaps and order in memory), random ranks on both
+//     sides, every strategy that supports them, short and long slices, little memory: each element
+//     arrives and nothing else is written, repeatedly, with several executions in progress
 //   * many tensors at once; type conversion; device memory
 //   * ranks with different plans, and ranks that are late, cancelled or dead, end with a reason
 #include <algorithm>
@@ -10,6 +10,7 @@
 #include <cstring>
 #include <map>
 #include <memory>
+#include <numeric>
 #include <set>
 #include <string>
 #include <vector>
@@ -51,9 +52,20 @@ std::vector<uint64_t> cut(Random& random, uint64_t extent) {
   return cuts;
 }
 
-// Each group of ranks holds one term once and has at least one rank.
+// Returns the dimensions of |shape| in a random order. Most tensors are in C order.
+std::vector<size_t> random_order(Random& random, const std::vector<uint64_t>& shape) {
+  std::vector<size_t> order(shape.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  if (random.chance(0.7)) return order;
+  for (size_t i = order.size(); i-- > 1;) std::swap(order[i], order[random.below(i + 1)]);
+  return order;
+}
+
+// Each group of ranks holds one term once and has at least one rank. |order|: the dimensions in the
+// memory of the ranks, outermost first.
 Grid random_grid(Random& random, const std::vector<uint64_t>& shape,
-                 const std::vector<std::vector<int32_t>>& groups, uint32_t terms) {
+                 const std::vector<std::vector<int32_t>>& groups, uint32_t terms,
+                 const std::vector<size_t>& order) {
   Grid grid;
   grid.shape = shape;
   grid.terms = terms;
@@ -78,7 +90,8 @@ Grid random_grid(Random& random, const std::vector<uint64_t>& shape,
         rest /= pieces;
       }
       uint64_t stride = 1;
-      for (size_t d = shape.size(); d-- > 0;) {
+      for (size_t i = shape.size(); i-- > 0;) {
+        const size_t d = order[i];
         part.strides[d] = stride;
         stride *= part.end[d] - part.begin[d] + (random.chance(0.3) ? random.below(3) : 0);
       }
@@ -210,12 +223,14 @@ Task random_task(Random& random, int32_t size, uint64_t row_factor = 1) {
     const std::vector<int32_t> from = some_ranks(random, size, terms);
     const std::vector<int32_t> to = some_ranks(random, size, terms);
     const auto copies = [&](size_t ranks) { return 1 + random.below(ranks / terms); };
+    const std::vector<size_t> order = random_order(random, shape);
     task.sources.push_back(
-        random_grid(random, shape, deal(random, from, terms * copies(from.size())), terms));
+        random_grid(random, shape, deal(random, from, terms * copies(from.size())), terms, order));
     const uint32_t kept = random.chance(0.3) ? terms : 1;
     const size_t most = to.size() / kept;
     task.destinations.push_back(
-        random_grid(random, shape, deal(random, to, kept * (1 + random.below(most))), kept));
+        random_grid(random, shape, deal(random, to, kept * (1 + random.below(most))), kept,
+                    random.chance(0.5) ? order : random_order(random, shape)));
   }
   task.options.strategy = static_cast<int32_t>(random.below(6));
   task.options.in_flight = static_cast<uint32_t>(random.between(1, 3));
@@ -273,6 +288,53 @@ TEST_P(Resharding, RandomLayoutsArriveAndNoOtherByteIsWritten) {
     ASSERT_FALSE(HasFatalFailure());
     EXPECT_GT(moved, 30u);
     me.meet();
+  });
+}
+
+// Only the order of the dimensions is compared. A rank may say anything of the gaps in the memory
+// of others.
+TEST_P(Resharding, RanksThatDifferOnTheMemoryOrderAreTold) {
+  run_job(GetParam(), 2, [](Member& me) {
+    const auto grid = [](int32_t rank, uint64_t row, uint64_t column) {
+      Grid made{.shape = {30, 40}, .parts = {}, .terms = 1};
+      hetcomm_part_t part{};
+      part.rank = rank;
+      part.end[0] = 30;
+      part.end[1] = 40;
+      part.strides[0] = row;
+      part.strides[1] = column;
+      made.parts.push_back(part);
+      return made;
+    };
+    const auto outcome_of = [&](const Grid& source, const Grid& destination) {
+      Task task;
+      task.sources = {source};
+      task.destinations = {destination};
+      hetcomm_reshard_t* const plan = create(me, task);
+      Values values(task, me.rank(), 1);
+      hetcomm_request_t* request = nullptr;
+      EXPECT_EQ(
+          hetcomm_reshard_start(plan, values.from.data(), values.to.data(), nullptr, &request),
+          HETCOMM_OK);
+      const Outcome outcome = finish(request);
+      if (outcome.status == HETCOMM_OK) values.check();
+      me.meet();
+      EXPECT_EQ(hetcomm_reshard_destroy(plan), HETCOMM_OK);
+      return outcome;
+    };
+    // Each rank knows the gaps of its own memory only.
+    const uint64_t gap = me.rank() == 0 ? 3 : 0;
+    for (const bool transposed : {false, true}) {
+      const auto held = [&](int32_t rank, uint64_t extra) {
+        return transposed ? grid(rank, 1, 30 + extra) : grid(rank, 40 + extra, 1);
+      };
+      const Outcome outcome = outcome_of(held(0, gap), held(1, 3 - gap));
+      EXPECT_EQ(outcome.status, HETCOMM_OK) << outcome.text;
+    }
+    const bool is_first = me.rank() == 0;
+    const Outcome outcome = outcome_of(is_first ? grid(0, 1, 30) : grid(0, 40, 1),
+                                       is_first ? grid(1, 1, 30) : grid(1, 40, 1));
+    EXPECT_EQ(outcome.status, HETCOMM_MISMATCH) << outcome.text;
   });
 }
 
@@ -453,8 +515,8 @@ class PlacedValues {
 Task long_rows(Random& random) {
   Task task;
   const std::vector<uint64_t> shape = {random.between(2, 6), random.between(40'000, 60'000)};
-  task.sources = {random_grid(random, shape, {{0, 1}}, 1)};
-  task.destinations = {random_grid(random, shape, {{0}, {1, 2}}, 1)};
+  task.sources = {random_grid(random, shape, {{0, 1}}, 1, random_order(random, shape))};
+  task.destinations = {random_grid(random, shape, {{0}, {1, 2}}, 1, random_order(random, shape))};
   task.options.in_flight = 2;
   task.options.slice_bytes = random.chance(0.5) ? 200'000 : 0;
   task.options.landing_bytes = random.chance(0.5) ? 1 : 0;

@@ -1,0 +1,42 @@
+// Copies rows that lie at regular distances on both sides. Short rows, such as those of a matrix
+// that the other side holds transposed, are copied by blocks that fit the first-level cache.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "src/reshard/common_rows.h"
+
+namespace hetcomm::reshard {
+
+// Rows of fewer bytes are short: a call for each of them would take longer than the copy.
+inline constexpr uint64_t kShortRow = 64;
+
+// Copies |rows|. |from| and |to| are the first bytes of the first row of each side. The sides have
+// no byte in common. Any alignment is allowed.
+void copy_rows(const CommonRows& rows, const std::byte* from, std::byte* to);
+
+// Blocks cuts |rows| into parts of at most |most_rows| rows that are compact on both sides. The
+// offsets are those of the first row of a part. |rows| must outlive the object.
+class Blocks {
+ public:
+  Blocks(const CommonRows& rows, uint64_t most_rows);
+  // Returns whether there is a next part, and moves to it.
+  bool next();
+  const CommonRows& part() const { return part_; }
+  uint64_t from_offset() const { return from_; }
+  uint64_t to_offset() const { return to_; }
+
+ private:
+  void settle();
+
+  const CommonRows& rows_;
+  CommonRows part_;            // |extents| are those of the current part
+  CommonRows::Sizes edges_{};  // largest extents of a part
+  CommonRows::Sizes at_{};     // index of the part's first row
+  uint64_t from_ = 0;
+  uint64_t to_ = 0;
+  bool begun_ = false;
+};
+
+}  // namespace hetcomm::reshard
