@@ -120,8 +120,7 @@ CommonRows to_block(const CommonRows& part, const CommonRows::Sizes& strides,
 // target's elements before. Returns false, and does nothing, if rows are long.
 template <typename Use>
 bool by_blocks(const CopySide& from, const CopySide& to, bool reads, Use&& use) {
-  constexpr uint64_t kElements = 1024;
-  constexpr size_t kMaxElement = 16;
+  constexpr size_t kBlockBytes = 16u << 10;
   const uint64_t from_bytes = reduce::size_of(from.type);
   const uint64_t to_bytes = reduce::size_of(to.type);
   CommonRows rows;
@@ -130,9 +129,10 @@ bool by_blocks(const CopySide& from, const CopySide& to, bool reads, Use&& use) 
       rows.dimensions == 0 || rows.row_bytes * std::min(from_bytes, to_bytes) >= kShortRow) {
     return false;
   }
-  alignas(64) std::array<std::byte, kElements * kMaxElement> source;
-  alignas(64) std::array<std::byte, kElements * kMaxElement> target;
-  for (Blocks blocks(rows, kElements / rows.row_bytes); blocks.next();) {
+  alignas(64) std::array<std::byte, kBlockBytes> source;
+  alignas(64) std::array<std::byte, kBlockBytes> target;
+  const uint64_t most_rows = kBlockBytes / (rows.row_bytes * std::max(from_bytes, to_bytes));
+  for (Blocks blocks(rows, most_rows); blocks.next();) {
     const CommonRows& part = blocks.part();
     uint64_t elements = part.row_bytes;
     for (size_t d = 0; d < part.dimensions; ++d) elements *= part.extents[d];

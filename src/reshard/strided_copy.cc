@@ -57,25 +57,56 @@ struct Plane {
   uint64_t to_unit = 0;
 };
 
-// Copies block by block through a buffer. Rows of both sides are read and written as wholes, so
-// that no cache line is loaded twice, even if the distances are powers of two.
+// Units for which a buffer fits the first-level cache, and lines begin in different sets of it.
+template <typename Unit>
+struct Tile {
+  static constexpr uint64_t kEdge = sizeof(Unit) <= 4 ? 64 : 32;
+  static constexpr uint64_t kPitch = kEdge + 16 / sizeof(Unit);
+  alignas(64) std::array<Unit, kEdge * kPitch> units;
+
+  Unit* line(uint64_t index) { return units.data() + index * kPitch; }
+};
+
+// Transposes a full tile of lines that are dense on both sides. All counts are known to the
+// compiler, which makes vector code.
+template <typename Unit>
+void transpose_full(Tile<Unit>& tile, const std::byte* from, uint64_t from_line, std::byte* to,
+                    uint64_t to_unit) {
+  constexpr uint64_t kEdge = Tile<Unit>::kEdge;
+  for (uint64_t i = 0; i < kEdge; ++i) {
+    std::memcpy(tile.line(i), from + i * from_line, kEdge * sizeof(Unit));
+  }
+  for (uint64_t i = 0; i < kEdge; ++i) {
+    std::array<Unit, kEdge> line;
+    for (uint64_t k = 0; k < kEdge; ++k) line[k] = tile.line(k)[i];
+    std::memcpy(to + i * to_unit, line.data(), sizeof(line));
+  }
+}
+
+// Transposes by tiles, in a buffer. Rows of both sides are read and written as wholes, so that no
+// cache line is loaded twice, even if the distances are powers of two.
 template <typename Unit>
 void transpose(const Plane& plane, const std::byte* from, std::byte* to) {
-  constexpr uint64_t kEdge = sizeof(Unit) <= 4 ? 64 : 32;
-  constexpr uint64_t kPitch = kEdge * sizeof(Unit) + 16;  // lines begin in different cache sets
-  alignas(64) std::array<std::byte, kEdge * kPitch> block;
-  for (uint64_t line = 0; line < plane.lines; line += kEdge) {
-    const uint64_t lines = std::min(kEdge, plane.lines - line);
-    for (uint64_t unit = 0; unit < plane.units; unit += kEdge) {
-      const uint64_t units = std::min(kEdge, plane.units - unit);
+  constexpr uint64_t kEdge = Tile<Unit>::kEdge;
+  const bool is_dense = plane.from_unit == sizeof(Unit) && plane.to_line == sizeof(Unit);
+  Tile<Unit> tile;
+  for (uint64_t unit = 0; unit < plane.units; unit += kEdge) {
+    const uint64_t units = std::min(kEdge, plane.units - unit);
+    for (uint64_t line = 0; line < plane.lines; line += kEdge) {
+      const uint64_t lines = std::min(kEdge, plane.lines - line);
       const std::byte* const source = from + line * plane.from_line + unit * plane.from_unit;
       std::byte* const target = to + line * plane.to_line + unit * plane.to_unit;
+      if (is_dense && lines == kEdge && units == kEdge) {
+        transpose_full(tile, source, plane.from_line, target, plane.to_unit);
+        continue;
+      }
       for (uint64_t i = 0; i < lines; ++i) {
-        copy_line<Unit>(source + i * plane.from_line, plane.from_unit, block.data() + i * kPitch,
-                        sizeof(Unit), units);
+        copy_line<Unit>(source + i * plane.from_line, plane.from_unit,
+                        reinterpret_cast<std::byte*>(tile.line(i)), sizeof(Unit), units);
       }
       for (uint64_t i = 0; i < units; ++i) {
-        copy_line<Unit>(block.data() + i * sizeof(Unit), kPitch, target + i * plane.to_unit,
+        copy_line<Unit>(reinterpret_cast<const std::byte*>(tile.line(0) + i),
+                        Tile<Unit>::kPitch * sizeof(Unit), target + i * plane.to_unit,
                         plane.to_line, lines);
       }
     }
