@@ -1,7 +1,9 @@
 #include "topology/machine/affinity.h"
 
 #include <algorithm>
+#include <bit>
 #include <deque>
+#include <set>
 
 namespace hetcomm::topology {
 namespace {
@@ -26,6 +28,35 @@ struct Load {
   }
 };
 
+// A set of indices of NICs, which is searched a word at a time.
+class NicSet {
+ public:
+  explicit NicSet(size_t nics) : words_((nics + kBits - 1) / kBits) {}
+  // Bits beyond |nics| do no harm, since no other set has them.
+  static NicSet of_all(size_t nics) {
+    NicSet all(nics);
+    std::fill(all.words_.begin(), all.words_.end(), UINT64_MAX);
+    return all;
+  }
+  void add(size_t nic) { words_[nic / kBits] |= uint64_t{1} << nic % kBits; }
+  // Removes the NICs of |others|, and calls use(index) for each that was there, in order, until it
+  // returns false.
+  template <typename Use>
+  void take(const NicSet& others, Use&& use) {
+    for (size_t i = 0; i < words_.size(); ++i) {
+      uint64_t common = words_[i] & others.words_[i];
+      words_[i] &= ~common;
+      for (; common != 0; common &= common - 1) {
+        if (!use(i * kBits + static_cast<size_t>(std::countr_zero(common)))) return;
+      }
+    }
+  }
+
+ private:
+  static constexpr size_t kBits = 64;
+  std::vector<uint64_t> words_;
+};
+
 // Assigns one more NIC to each user that has NICs left, from the user's nearest class.
 //
 // Users are served one after the other. Each user gets the NIC of its choices() that then has the
@@ -42,7 +73,11 @@ class Round {
         rates_(rates),
         loads_(loads),
         fastest_only_(fastest_only),
-        dealt_(users.size(), kNone) {}
+        dealt_(users.size(), kNone),
+        users_of_(rates.size()) {
+    for (size_t user = 0; user < users.size(); ++user) choices_.push_back(choices(user));
+    for (size_t nic = 0; nic < rates.size(); ++nic) by_load_.insert(entry(nic));
+  }
 
   void run() {
     for (size_t user = 0; user < users_.size(); ++user) {
@@ -55,49 +90,70 @@ class Round {
 
  private:
   // Returns the NICs that |user| can get in this round: the best ones that it does not have yet.
-  std::vector<int> choices(size_t user) const {
+  NicSet choices(size_t user) const {
+    NicSet nics(rates_.size());
     const std::vector<Option>& left = users_[user].left;
+    if (left.empty()) return nics;
     const auto is_better = [this](const Option& a, const Option& b) {
       return a.distance != b.distance ? a.distance < b.distance
                                       : fastest_only_ && rate(a.nic) > rate(b.nic);
     };
     const Option best = *std::min_element(left.begin(), left.end(), is_better);
-    std::vector<int> nics;
     for (const Option& option : left) {
-      if (!is_better(best, option)) nics.push_back(option.nic);
+      if (!is_better(best, option)) nics.add(static_cast<size_t>(option.nic));
     }
     return nics;
   }
 
   void deal(size_t first) {
     // This is a breadth-first search over the users that would have to move. |via| holds the user
-    // from which the search reached each NIC.
+    // from which the search reached each NIC. The search ends at a NIC whose load is the least of
+    // all.
     std::vector<int> via(rates_.size(), kNone);
+    NicSet unreached = NicSet::of_all(rates_.size());
     std::deque<size_t> asked{first};
     std::vector<bool> seen(users_.size());
     seen[first] = true;
     int best = kNone;
-    while (!asked.empty()) {
+    const Load least = by_load_.begin()->load;
+    const auto goes_on = [&] { return best == kNone || least < load_with_one_more(best); };
+    while (!asked.empty() && goes_on()) {
       const size_t user = asked.front();
       asked.pop_front();
-      for (const int nic : choices(user)) {
-        int& from = via[static_cast<size_t>(nic)];
-        if (from != kNone) continue;
-        from = static_cast<int>(user);
+      unreached.take(choices_[user], [&](size_t index) {
+        const auto nic = static_cast<int>(index);
+        via[index] = static_cast<int>(user);
         if (best == kNone || load_with_one_more(nic) < load_with_one_more(best)) best = nic;
-        for (size_t other = 0; other < users_.size(); ++other) {
-          if (dealt_[other] != nic || seen[other]) continue;
+        for (const size_t other : users_of_[index]) {
+          if (seen[other]) continue;
           seen[other] = true;
           asked.push_back(other);
         }
-      }
+        return goes_on();
+      });
     }
+    by_load_.erase(entry(static_cast<size_t>(best)));
     ++loads_[static_cast<size_t>(best)];
+    by_load_.insert(entry(static_cast<size_t>(best)));
     for (int nic = best; nic != kNone;) {
-      const auto user = static_cast<size_t>(via[static_cast<size_t>(nic)]);
+      const auto index = static_cast<size_t>(nic);
+      const auto user = static_cast<size_t>(via[index]);
+      users_of_[index].insert(user);
       std::swap(nic, dealt_[user]);  // |nic| is then the user's former NIC, which another user gets
+      if (nic != kNone) users_of_[static_cast<size_t>(nic)].erase(user);
     }
   }
+
+  // A NIC and its load with one more user.
+  struct Entry {
+    Load load;
+    size_t nic = 0;
+    bool operator<(const Entry& other) const {
+      if (load < other.load || other.load < load) return load < other.load;
+      return nic < other.nic;
+    }
+  };
+  Entry entry(size_t nic) const { return {load_with_one_more(static_cast<int>(nic)), nic}; }
 
   uint64_t rate(int nic) const { return rates_[static_cast<size_t>(nic)]; }
   Load load_with_one_more(int nic) const {
@@ -116,7 +172,10 @@ class Round {
   const std::vector<uint64_t>& rates_;  // by NIC
   std::vector<uint64_t>& loads_;        // by NIC: users so far, those of earlier rounds included
   const bool fastest_only_;
-  std::vector<int> dealt_;  // by user: its NIC of this round
+  std::set<Entry> by_load_;                 // all NICs
+  std::vector<NicSet> choices_;             // by user
+  std::vector<int> dealt_;                  // by user: its NIC of this round
+  std::vector<std::set<size_t>> users_of_;  // by NIC: the users that it is dealt to
 };
 
 std::vector<NicOrder> deal_all(const Machine& machine, std::vector<User> users) {

@@ -333,15 +333,17 @@ std::vector<uint64_t> sent_by(const MovePlan& plan, int rank, uint32_t slices) {
   return sent;
 }
 
-Layout boxes_of(uint64_t extent, const std::vector<std::pair<int, uint64_t>>& ends) {
-  Layout layout{.shape = {extent}};
+// Returns a layout of rows of |width| elements. |ends| lists the ranks that hold them, each up to a
+// row.
+Layout rows_up_to(const std::vector<std::pair<int, uint64_t>>& ends, uint64_t width = 1) {
+  Layout layout{.shape = {ends.back().second, width}};
   uint64_t begin = 0;
   std::map<int, uint64_t> held;
   for (const auto& [rank, end] : ends) {
-    Part part{.rank = rank, .box = {.dimensions = 1, .begin = {begin}, .end = {end}}};
+    Part part{.rank = rank, .box = {.dimensions = 2, .begin = {begin, 0}, .end = {end, width}}};
     part.offset = held[rank];
-    part.strides[0] = 1;
-    held[rank] += end - begin;
+    part.strides = dense_strides(part.box);
+    held[rank] += part.box.elements();
     layout.parts.push_back(part);
     begin = end;
   }
@@ -350,9 +352,9 @@ Layout boxes_of(uint64_t extent, const std::vector<std::pair<int, uint64_t>>& en
 }
 
 TEST(Slicings, CutsThatNearlyCoincideDoNotLimitTheSlices) {
-  const Layout source = boxes_of(10'001, {{0, 5000}, {1, 10'001}});
+  const Layout source = rows_up_to({{0, 5000}, {1, 10'001}});
   for (const uint64_t cut : {4999u, 5000u, 5001u, 5002u}) {
-    const MovePlan plan = plan_direct(source, boxes_of(10'001, {{2, cut}, {3, 10'001}})).value();
+    const MovePlan plan = plan_direct(source, rows_up_to({{2, cut}, {3, 10'001}})).value();
     for (const int rank : {0, 1}) {
       for (const uint64_t elements : sent_by(plan, rank, 100)) {
         EXPECT_GE(elements, 49U) << cut;
@@ -370,12 +372,20 @@ TEST(Slicings, ManyNarrowPiecesAreSpreadOverTheSlices) {
       ends.emplace_back(1 + static_cast<int>(end % 2), end);
     }
     ends.emplace_back(1, 1000);
-    const MovePlan plan = plan_direct(boxes_of(1000, {{0, 1000}}), boxes_of(1000, ends)).value();
+    const MovePlan plan = plan_direct(rows_up_to({{0, 1000}}), rows_up_to(ends)).value();
     for (const uint64_t elements : sent_by(plan, 0, 50)) {
       EXPECT_GE(elements, 15U) << narrow;
       EXPECT_LE(elements, 25U) << narrow;
     }
   }
+}
+
+TEST(Slicings, DimensionMostlyOfNarrowPiecesIsNotCut) {
+  std::vector<std::pair<int, uint64_t>> ends = {{1, 20}};
+  for (uint64_t end = 21; end <= 64; ++end) ends.emplace_back(1 + static_cast<int>(end % 2), end);
+  const MovePlan plan = plan_direct(rows_up_to({{0, 64}}, 1000), rows_up_to(ends, 1000)).value();
+  const std::vector<uint64_t> columns(10, 64 * 100);
+  EXPECT_EQ(sent_by(plan, 0, 10), columns);
 }
 
 // A dimension of few elements, such as that of experts, is cut no further.

@@ -12,12 +12,14 @@
 
 #include <algorithm>
 #include <random>
+#include <set>
 #include <string>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "src/system/clock.h"
 #include "tests/support/machines.h"
 #include "topology/machine/fabrics.h"
 #include "topology/machine/rank_nics.h"
@@ -319,6 +321,44 @@ TEST(Affinity, WorstShareIsTheBestOnRandomMachines) {
     expect_best(machine, "seed " + std::to_string(seed));
     if (HasFatalFailure()) return;
   }
+}
+
+// The distances that every assignment needs are the measure. A search over all users and NICs for
+// each of them would take thousands of times as long.
+TEST(Affinity, HundredsOfNicsAndAcceleratorsAreAssignedSoon) {
+  constexpr int kNics = 512;
+  constexpr int kAccelerators = 128;
+  Machine machine;
+  machine.numa_nodes.resize(1);
+  machine.pci.push_back({.kind = PciKind::kRootComplex});
+  machine.pci.push_back({.kind = PciKind::kBridge, .parent = 0});
+  for (int i = 0; i < kNics + kAccelerators; ++i) {
+    const auto function = static_cast<int>(machine.pci.size());
+    machine.pci.push_back({.kind = PciKind::kFunction, .parent = 1});
+    if (i < kNics) {
+      Nic& nic = machine.nics.emplace_back();
+      nic.functions = {function};
+      nic.mbit_per_s = 25'000;
+    } else {
+      machine.accelerators.emplace_back().function = function;
+    }
+  }
+  uint64_t start = now_ns();
+  for (const Accelerator& accelerator : machine.accelerators) {
+    for (const Nic& nic : machine.nics) {
+      EXPECT_EQ(distance(machine, location_of(accelerator), nic), Distance::kSameSwitch);
+    }
+  }
+  const uint64_t all_distances_ns = now_ns() - start;
+  start = now_ns();
+  const Affinity affinity = assign_nics(machine, {});
+  EXPECT_LT(now_ns() - start, 100 * all_distances_ns);
+  std::set<int> firsts;
+  for (const NicOrder& order : affinity.accelerators) {
+    EXPECT_EQ(order.size(), size_t{kNics});
+    firsts.insert(order.front().nic);
+  }
+  EXPECT_EQ(firsts.size(), size_t{kAccelerators});
 }
 
 TEST(NicRules, ListsAllowAndExclude) {
