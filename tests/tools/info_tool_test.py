@@ -343,6 +343,12 @@ class Topology(unittest.TestCase):
         self.assertEqual(rows["acc0"][:2], ["-", "NODE*"])
         self.assertEqual(rows["acc1"], ["-", "-", "-", "-", "SYS*"])
 
+    def test_file_may_have_any_name(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "a; b=c.xml"
+            shutil.copy(MACHINES / "four_nics.xml", path)
+            self.assertEqual(self.drawn("--file", str(path)).count("acc1"), self.drawn("--file", str(MACHINES / "four_nics.xml")).count("acc1"))
+
     def test_unusable_rule_or_file_is_named(self):
         for nic, reason in (("mlx5_9", "no NIC is called 'mlx5_9'; this host has mlx5_0:1"),
                             ("^*", "no NIC is left that is up"), ("gpu0=mlx5_0", "'gpu0' is no accelerator")):

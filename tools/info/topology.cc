@@ -1,6 +1,7 @@
 #include "tools/info/topology.h"
 
 #include <cstdio>
+#include <cstdlib>
 
 #include <hetcomm/hetcomm.h>
 
@@ -10,8 +11,12 @@
 namespace hetcomm_info {
 
 int print_topology(const std::string& file, const std::string& format) {
-  const std::string settings = "HETCOMM_TOPOLOGY=" + file + ";HETCOMM_TOPOLOGY_TRUST=on";
-  const Context context = create_context(file.empty() ? nullptr : settings.c_str());
+  // Settings are separated by semicolons, which may be in the name of a file.
+  if (!file.empty()) {
+    setenv("HETCOMM_TOPOLOGY", file.c_str(), 1);
+    setenv("HETCOMM_TOPOLOGY_TRUST", "on", 1);
+  }
+  const Context context = create_context();
   if (context == nullptr) return kFailure;
   size_t size = 0;
   std::string machine;

@@ -1,6 +1,7 @@
 #include "topology/machine/accelerator_class.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include <fmt/core.h>
 
@@ -36,6 +37,23 @@ constexpr Vendor kVendors[] = {
     {0x1af4, "virtio", Display::kConsole},        {0x1b36, "QEMU", Display::kConsole},
 };
 
+// Display controllers of management processors, of vendors whose other cards are accelerators.
+struct Console {
+  uint16_t vendor;
+  uint16_t device;
+};
+constexpr Console kConsoles[] = {
+    {0x1002, 0x515e},  // ES1000
+    {0x1002, 0x5969},  // ES1000
+    {0x1002, 0x4752},  // Rage XL
+};
+
+bool is_console(const PciNode& node) {
+  return std::any_of(std::begin(kConsoles), std::end(kConsoles), [&](const Console& console) {
+    return console.vendor == node.vendor && console.device == node.device;
+  });
+}
+
 const Vendor* find_vendor(uint16_t id) {
   for (const Vendor& vendor : kVendors) {
     if (vendor.id == id) return &vendor;
@@ -54,7 +72,7 @@ bool is_accelerator(const PciNode& node, bool on_root_bus) {
   if (node.device_class >> 8 == kProcessingAccelerator || node.device_class == k3d) return true;
   if (node.device_class != kVga && node.device_class != kOtherDisplay) return false;
   const Vendor* vendor = find_vendor(node.vendor);
-  if (vendor == nullptr || vendor->display == Display::kConsole) return false;
+  if (vendor == nullptr || vendor->display == Display::kConsole || is_console(node)) return false;
   return vendor->display == Display::kAccelerator || !on_root_bus;
 }
 

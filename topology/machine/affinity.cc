@@ -183,10 +183,9 @@ std::vector<NicOrder> deal_all(const Machine& machine, std::vector<User> users) 
   for (const Nic& nic : machine.nics) rates.push_back(counted_mbit_per_s(machine, nic));
   std::vector<uint64_t> loads(rates.size(), 0);
   const auto has_more = [](const User& user) { return !user.left.empty(); };
-  bool is_first = true;
-  while (std::any_of(users.begin(), users.end(), has_more)) {
-    Round(users, rates, loads, !is_first).run();
-    is_first = false;
+  for (size_t round = 0; round < kMaxNicsOfUser; ++round) {
+    if (std::none_of(users.begin(), users.end(), has_more)) break;
+    Round(users, rates, loads, round > 0).run();
   }
   std::vector<NicOrder> orders;
   for (User& user : users) orders.push_back(std::move(user.order));

@@ -25,7 +25,10 @@ struct NicChoice {
   bool operator==(const NicChoice&) const = default;
 };
 
-// All NICs that one user may use, best first.
+// More NICs of one user bring nothing, and make descriptions of hosts with hundreds of them large.
+inline constexpr size_t kMaxNicsOfUser = 64;
+
+// The NICs that one user may use, best first; at most kMaxNicsOfUser.
 using NicOrder = std::vector<NicChoice>;
 
 struct Affinity {

@@ -72,7 +72,8 @@ constexpr const char* kLegend =
     "PHB   the same root complex\n"
     "NODE  the same NUMA node\n"
     "SYS   another NUMA node, or not known\n"
-    "*     used first    -  not used: it is down, a bridge, or excluded\n";
+    "*     used first    -  not used: it is down, a bridge, excluded, or there are 64 better "
+    "ones\n";
 
 // --- picture ---------------------------------------------------------------------------------
 

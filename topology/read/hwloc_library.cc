@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <string>
 #include <string_view>
 
 #include <fmt/core.h>
@@ -27,6 +28,21 @@ const char* hwloc_variable() {
   return nullptr;
 }
 
+// Returns a text about an installed hwloc of another major version; empty if there is none.
+std::string other_version() {
+  for (const char* const name : {"libhwloc.so.16", "libhwloc.so.17", "libhwloc.so"}) {
+    Library library;
+    if (!library.load(name)) continue;
+    decltype(&hwloc_get_api_version) api_version = nullptr;
+    library.find("hwloc_get_api_version", api_version);
+    if (api_version == nullptr) continue;
+    const unsigned version = api_version();
+    return fmt::format("; {} is hwloc {}.{}, and hwloc {} is needed", name, version >> 16,
+                       version >> 8 & 0xff, HWLOC_API_VERSION >> 16);
+  }
+  return {};
+}
+
 Loaded load() {
   Loaded loaded;
   if (const char* const variable = hwloc_variable();
@@ -41,7 +57,8 @@ Loaded load() {
   }
   Library library;
   if (!library.load("libhwloc.so.15")) {
-    loaded.status = Status(Code::kUnsupported, fmt::format("hwloc: {}", dlerror()));
+    const std::string why = dlerror();
+    loaded.status = Status(Code::kUnsupported, fmt::format("hwloc: {}{}", why, other_version()));
     return loaded;
   }
   Hwloc& functions = loaded.functions;

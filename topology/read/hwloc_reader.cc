@@ -6,10 +6,12 @@
 #include <cstring>
 #include <memory>
 #include <optional>
+#include <string_view>
 #include <vector>
 
 #include <fmt/core.h>
 
+#include "src/base/text.h"
 #include "topology/machine/accelerator_class.h"
 #include "topology/read/hwloc_library.h"
 
@@ -294,6 +296,29 @@ bool nests_too_deeply(std::string_view xml) {
   return false;
 }
 
+// Returns the version of hwloc's format in which |xml| is written, such as "2.0"; empty if there is
+// none.
+std::string_view version_of(std::string_view xml) {
+  constexpr std::string_view kBefore = "<topology version=\"";
+  const size_t at = xml.find(kBefore);
+  if (at == std::string_view::npos) return {};
+  const std::string_view rest = xml.substr(at + kBefore.size());
+  return rest.substr(0, std::min(rest.find('"'), size_t{16}));
+}
+
+// Returns why the library of |api_version| cannot read |xml|, which it has refused.
+Status refusal(std::string_view xml, unsigned api_version, Status otherwise) {
+  const std::string_view version = version_of(xml);
+  const unsigned own = api_version >> 16;
+  unsigned major = 0;
+  std::from_chars(version.data(), version.data() + version.size(), major);
+  if (major <= own) return otherwise;
+  return {Code::kInvalidArgument,
+          fmt::format("is a file of hwloc {}, and the installed hwloc {}.{} cannot read it; export "
+                      "it in the format of version {}",
+                      printable(version), own, api_version >> 8 & 0xff, own)};
+}
+
 Result<Machine> read(std::string_view xml) {
   Result<const Hwloc*> loaded = load_hwloc();
   if (!loaded.ok()) return loaded.status();
@@ -315,12 +340,14 @@ Result<Machine> read(std::string_view xml) {
     const std::string terminated(xml);
     const int size = static_cast<int>(terminated.size()) + 1;
     if (hwloc.topology_set_xmlbuffer(topology, terminated.c_str(), size) != 0) {
-      return Status(Code::kInvalidArgument, "is no XML file that hwloc can read");
+      return refusal(xml, hwloc.get_api_version(),
+                     Status(Code::kInvalidArgument, "is no XML file that hwloc can read"));
     }
   }
   if (hwloc.topology_load(topology) != 0) {
-    return Status(xml.empty() ? Code::kUnsupported : Code::kInvalidArgument,
-                  fmt::format("hwloc cannot load it: {}", std::strerror(errno)));
+    const Status why(xml.empty() ? Code::kUnsupported : Code::kInvalidArgument,
+                     fmt::format("hwloc cannot load it: {}", std::strerror(errno)));
+    return refusal(xml, hwloc.get_api_version(), why);
   }
   Machine machine = Conversion(hwloc, topology).run();
   HETCOMM_RETURN_IF_ERROR(check(machine));

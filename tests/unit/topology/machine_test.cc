@@ -15,6 +15,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/support/machines.h"
+#include "topology/machine/accelerator_class.h"
 #include "topology/machine/machine_json.h"
 #include "topology/read/hwloc_reader.h"
 #include "topology/read/machine_file.h"
@@ -104,6 +105,36 @@ TEST(HwlocFile, ConsoleIsNotAnAccelerator) {
   EXPECT_NE(machine.find_pci(*parse_pci_address("0000:01:00.0")), kNone);
   EXPECT_EQ(machine.find_accelerator(*parse_pci_address("0000:01:00.0")), kNone);
   EXPECT_EQ(machine.accelerators.size(), 2u);
+}
+
+// ES1000 and Rage XL are cards of AMD behind a bridge, and show the console of a server.
+TEST(Accelerators, ConsolesOfServersAreNone) {
+  const auto is_one = [](uint16_t vendor, uint16_t device, uint16_t device_class) {
+    PciNode node;
+    node.kind = PciKind::kFunction;
+    node.vendor = vendor;
+    node.device = device;
+    node.device_class = device_class;
+    return is_accelerator(node, /*on_root_bus=*/false);
+  };
+  EXPECT_FALSE(is_one(0x1002, 0x515e, 0x0300));
+  EXPECT_FALSE(is_one(0x1002, 0x5969, 0x0300));
+  EXPECT_FALSE(is_one(0x1002, 0x4752, 0x0300));
+  EXPECT_FALSE(is_one(0x1a03, 0x2000, 0x0300));
+  EXPECT_FALSE(is_one(0x102b, 0x0536, 0x0300));
+  EXPECT_FALSE(is_one(0x19e5, 0x1711, 0x0300));
+  EXPECT_TRUE(is_one(0x1002, 0x740f, 0x0380));
+  EXPECT_TRUE(is_one(0x1002, 0x74a1, 0x1200));
+  EXPECT_TRUE(is_one(0x10de, 0x2330, 0x0302));
+}
+
+TEST(HwlocFile, VersionThatHwlocCannotReadIsNamed) {
+  const std::string text(
+      parse_hwloc_xml("<?xml version=\"1.0\"?>\n<topology version=\"9.1\">\n</topology>\n")
+          .status()
+          .text());
+  EXPECT_THAT(text, HasSubstr("hwloc 9.1"));
+  EXPECT_THAT(text, HasSubstr("installed hwloc 2."));
 }
 
 TEST(HwlocFile, NicNearAWholeSocketIsNearAllItsNodes) {
