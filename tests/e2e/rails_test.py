@@ -3,7 +3,8 @@
 Proves, with links that are limited to the same rate: two links carry 1.4 times as much as one (2 on a
 quiet machine), in two subnets or in one, and so do two interfaces that are paired with one of twice
 the rate; if one link is down at the start the other one is used, and the log says so; a link that fails
-during a transfer ends no operation.
+during a transfer ends no operation. A slow network that leads to rank 0's store carries no data beside a
+fast one, and all data if the fast one does not work or the peer has none.
 
 Rates are compared with HETCOMM_TEST_TIMING=1 only, since a busy machine changes them.
 
@@ -104,14 +105,42 @@ class Hosts:
         return self.finish(self.start(bench, seconds, *settings, own=own))
 
 
-def machine(folder, name, rates):
-    """A topology file of a host whose interfaces have these rates."""
+def machine(folder, name, rates, own_subnets=False):
+    """A topology file of a host whose interfaces have these rates, by number, in one subnet or one each."""
+    rates = rates if isinstance(rates, dict) else dict(enumerate(rates))
     path = os.path.join(folder, name)
     nics = [{"interface": f"eth{i}", "kind": "virtual", "state": "up", "mbit_per_s": rate,
-             "subnets": ["198.18.0.0/24"]} for i, rate in enumerate(rates)]
+             "subnets": [f"198.18.{i if own_subnets else 0}.0/24"]} for i, rate in rates.items()]
     with open(path, "w") as file:
         json.dump({"format": "hetcomm topology", "version": 1, "nics": nics}, file)
     return {"HETCOMM_TOPOLOGY": path, "HETCOMM_TOPOLOGY_TRUST": "on"}
+
+
+def sent_by(hosts, i):
+    """Bytes that interface |i| of host 0 has sent."""
+    path = f"/sys/class/net/eth{i}/statistics/tx_bytes"
+    words = ["ip", "netns", "exec", hosts.names[0], "cat", path]
+    return int(subprocess.run(words, check=True, stdout=subprocess.PIPE, timeout=10).stdout)
+
+
+def measure_beside_slow_network(hosts, bench, folder):
+    """The rates of the links are those of the file, divided; launchers name the slow network."""
+    told = machine(folder, "unequal.json", [100_000, 10_000], own_subnets=True)
+    told["MASTER_ADDR"] = hosts.addresses[0][1].split("/")[0]
+    before = [sent_by(hosts, i) for i in range(2)]
+    _, log = hosts.measure(bench, 0.5, own=(told, told))
+    fast_bytes, slow_bytes = (sent_by(hosts, i) - before[i] for i in range(2))
+    assert fast_bytes > 50 * slow_bytes, (fast_bytes, slow_bytes, log[-6000:])
+    # A host that has only the slow network is met there at once.
+    only = dict(told, HETCOMM_INTERFACE="eth1", **machine(folder, "slow.json", {1: 10_000}, own_subnets=True))
+    _, log = hosts.measure(bench, 0.5, own=(told, only))
+    assert "rank 1: connected over tcp#1" in log, log[-6000:]
+    assert "failed" not in log, log[-6000:]
+    hosts.link(1, 0, "down")
+    before = sent_by(hosts, 1)
+    rate, log = hosts.measure(bench, 0.5, own=(told, told))
+    assert sent_by(hosts, 1) - before > rate * 0.4e6 / 8, log[-6000:]
+    hosts.link(1, 0, "up")
 
 
 def expect(what, measure, least):
@@ -152,6 +181,8 @@ def main():
         assert "NIC eth1 is not used: it is down" in log, log[-6000:]
         rate, log = expect("one of two dies", lambda: measure_dying_link(hosts, bench), 0.5 * one)
         assert "connection over tcp#1 failed" in log, log[-6000:]
+    with Hosts(own_subnets) as hosts, tempfile.TemporaryDirectory() as folder:
+        measure_beside_slow_network(hosts, bench, folder)
     one_subnet = [[f"198.18.0.{host * 10 + i + 1}/24" for i in range(2)] for host in range(2)]
     with Hosts(one_subnet) as hosts:
         expect("two links in one subnet", lambda: hosts.measure(bench, 0.7), 1.4 * one)

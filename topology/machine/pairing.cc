@@ -200,23 +200,9 @@ uint64_t slowest_of(const std::vector<Port>& lower, const std::vector<Port>& upp
   return slowest == UINT64_MAX ? 0 : slowest;
 }
 
-}  // namespace
-
-bool share_a_subnet(const std::vector<std::string>& one, const std::vector<std::string>& other) {
-  return std::any_of(one.begin(), one.end(), [&](const std::string& subnet) {
-    return std::find(other.begin(), other.end(), subnet) != other.end();
-  });
-}
-
-Reach reach(const Port& one, const Port& other) {
-  if (!one.fabric.empty() && !other.fabric.empty()) {
-    return one.fabric == other.fabric ? Reach::kYes : Reach::kNo;
-  }
-  return share_a_subnet(one.subnets, other.subnets) ? Reach::kYes : Reach::kMaybe;
-}
-
-std::vector<PortPair> pair_ports(const std::vector<Port>& lower, const std::vector<Port>& upper,
-                                 size_t most, const ReachFunction& reach) {
+// Pairs ports as pair_ports() does, and makes no difference for ports of last resort.
+std::vector<PortPair> pair_all_ports(const std::vector<Port>& lower, const std::vector<Port>& upper,
+                                     size_t most, const ReachFunction& reach) {
   const uint64_t slowest = slowest_of(lower, upper);
   // If no rate is known, nothing shows that a pair that may not work is needed. A port that reaches
   // some port for certain is then not used for such a pair.
@@ -245,6 +231,43 @@ std::vector<PortPair> pair_ports(const std::vector<Port>& lower, const std::vect
     for (PortPair& pair : pairs) pair.mbit_per_s = 0;
   }
   return pairs;
+}
+
+bool is_last_resort(const Port& lower, const Port& upper) {
+  return lower.last_resort || upper.last_resort;
+}
+
+}  // namespace
+
+bool share_a_subnet(const std::vector<std::string>& one, const std::vector<std::string>& other) {
+  return std::any_of(one.begin(), one.end(), [&](const std::string& subnet) {
+    return std::find(other.begin(), other.end(), subnet) != other.end();
+  });
+}
+
+Reach reach(const Port& one, const Port& other) {
+  if (!one.fabric.empty() && !other.fabric.empty()) {
+    return one.fabric == other.fabric ? Reach::kYes : Reach::kNo;
+  }
+  return share_a_subnet(one.subnets, other.subnets) ? Reach::kYes : Reach::kMaybe;
+}
+
+std::vector<PortPair> pair_ports(const std::vector<Port>& lower, const std::vector<Port>& upper,
+                                 size_t most, const ReachFunction& reach) {
+  bool usual_is_sure = false;
+  bool last_resort_is_sure = false;
+  for (size_t i = 0; i < lower.size(); ++i) {
+    for (size_t j = 0; j < upper.size(); ++j) {
+      if (reach(i, j) != Reach::kYes) continue;
+      (is_last_resort(lower[i], upper[j]) ? last_resort_is_sure : usual_is_sure) = true;
+    }
+  }
+  const ReachFunction chosen = [&](size_t i, size_t j) {
+    const Reach how = reach(i, j);
+    if (usual_is_sure) return is_last_resort(lower[i], upper[j]) ? Reach::kNo : how;
+    return last_resort_is_sure && how == Reach::kMaybe ? Reach::kNo : how;
+  };
+  return pair_all_ports(lower, upper, most, chosen);
 }
 
 std::vector<PortPair> pair_ports(const std::vector<Port>& lower, const std::vector<Port>& upper,

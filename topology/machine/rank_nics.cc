@@ -28,8 +28,8 @@ std::vector<int> numa_nodes_of_processors(const Machine& machine, const Processo
   return nodes;
 }
 
-std::vector<int> nics_of_rank(const Machine& machine, const Affinity& affinity,
-                              const RankLocation& location, size_t most) {
+RankNics nics_of_rank(const Machine& machine, const Affinity& affinity,
+                      const RankLocation& location, size_t most) {
   std::vector<const NicOrder*> orders;
   for (const int accelerator : location.accelerators) {
     orders.push_back(&affinity.accelerators[static_cast<size_t>(accelerator)]);
@@ -64,8 +64,11 @@ std::vector<int> nics_of_rank(const Machine& machine, const Affinity& affinity,
   };
   uint64_t best = 0;
   for (const int nic : chosen) best = std::max(best, rate_of(nic));
-  std::erase_if(chosen, [&](int nic) { return rate_of(nic) * kMuchSlower < best; });
-  return chosen;
+  RankNics nics;
+  for (const int nic : chosen) {
+    (rate_of(nic) * kMuchSlower < best ? nics.slower : nics.used).push_back(nic);
+  }
+  return nics;
 }
 
 std::vector<size_t> nics_of_user(const NicOrder& order, const std::vector<int>& chosen,

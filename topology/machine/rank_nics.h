@@ -16,15 +16,21 @@ struct RankLocation {
   std::vector<int> numa_nodes;    // indices in Machine::numa_nodes of those where the rank may run
 };
 
-// Returns indices in Machine::nics: the first |most| NICs of each of the rank's accelerators. A
+// The NICs of a rank, as indices in Machine::nics.
+struct RankNics {
+  std::vector<int> used;    // best first
+  std::vector<int> slower;  // left out because they are much slower than others
+};
+
+// Selects the NICs of a rank: the first |most| of each of its accelerators. A
 // rank without accelerators gets the NICs of its NUMA node if it has exactly one, and otherwise
 // those of the machine's first node. The first choices of all accelerators precede the second
 // choices. One more NIC follows for each subnet or fabric not yet covered, since a peer may be
 // reachable only there.
 // A NIC with less than a quarter of the fastest rate is left out, since the other NICs would wait
 // for it.
-std::vector<int> nics_of_rank(const Machine& machine, const Affinity& affinity,
-                              const RankLocation& location, size_t most);
+RankNics nics_of_rank(const Machine& machine, const Affinity& affinity,
+                      const RankLocation& location, size_t most);
 
 // Selects the NICs for one accelerator or NUMA node of a rank: the first |most| of |order| that are
 // in |chosen|, the rank's NICs. Returns their indices in |chosen|.

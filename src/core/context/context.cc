@@ -51,6 +51,22 @@ std::vector<std::string> telling_subnets(const topology::Nic& nic) {
   return telling;
 }
 
+RankNic rank_nic(const topology::Machine& machine, int index, const topology::RankNics& nics) {
+  const topology::Nic& nic = machine.nics[static_cast<size_t>(index)];
+  const auto shares_with = [&](int other) {
+    return other != index &&
+           topology::share_a_subnet(nic.subnets, machine.nics[static_cast<size_t>(other)].subnets);
+  };
+  const bool shares = std::any_of(nics.used.begin(), nics.used.end(), shares_with) ||
+                      std::any_of(nics.slower.begin(), nics.slower.end(), shares_with);
+  return {.name = {.interface = nic.interface,
+                   .rdma_port = nic.rdma_device.empty() ? std::string() : nic.name(),
+                   .has_address = !nic.interface.empty() && !nic.subnets.empty(),
+                   .shares_subnet = shares},
+          .port = {
+              .mbit_per_s = nic.mbit_per_s, .subnets = telling_subnets(nic), .fabric = nic.fabric}};
+}
+
 }  // namespace
 
 Context::Context(ContextParts parts)
@@ -219,30 +235,22 @@ Status Context::choose_nics() {
   const topology::RankLocation location{
       .accelerators = (*view)->own_accelerators,
       .numa_nodes = topology::numa_nodes_of_processors(machine, inherited_)};
-  const std::vector<int> chosen = topology::nics_of_rank(machine, (*view)->affinity, location,
+  const topology::RankNics nics = topology::nics_of_rank(machine, (*view)->affinity, location,
                                                          config_.number(variable::kRails));
+  const std::vector<int>& chosen = nics.used;
   for (const topology::Nic& nic : machine.nics) {
     if (nic.kind != topology::NicKind::kBridge && nic.state == topology::NicState::kDown) {
       log_->info("NIC {} is not used: it is down", nic.name());
     }
   }
-  for (const int index : chosen) {
-    const topology::Nic& nic = machine.nics[static_cast<size_t>(index)];
-    const bool shares = std::any_of(chosen.begin(), chosen.end(), [&](int other) {
-      return other != index && topology::share_a_subnet(
-                                   nic.subnets, machine.nics[static_cast<size_t>(other)].subnets);
-    });
-    chosen_.back().nics.push_back(
-        {.name = {.interface = nic.interface,
-                  .rdma_port = nic.rdma_device.empty() ? std::string() : nic.name(),
-                  .has_address = !nic.interface.empty() && !nic.subnets.empty(),
-                  .shares_subnet = shares},
-         .port = {
-             .mbit_per_s = nic.mbit_per_s, .subnets = telling_subnets(nic), .fabric = nic.fabric}});
-  }
+  for (const int index : chosen) chosen_.back().nics.push_back(rank_nic(machine, index, nics));
   if (!location.accelerators.empty()) share_out_nics(**view, location, chosen);
   choose_nodes(**view, location, chosen);
   describe_links(**view, chosen);
+  for (const int index : nics.slower) {
+    chosen_.back().nics.push_back(rank_nic(machine, index, nics));
+    chosen_.back().nics.back().port.last_resort = true;
+  }
   return {};
 }
 

@@ -455,7 +455,7 @@ TEST(NicRules, BridgesAreUsedOnlyIfNamedAndVirtualNicsOnlyAsALastResort) {
 std::vector<std::string> nics_of(const Machine& machine, const RankLocation& location,
                                  size_t most) {
   std::vector<std::string> result;
-  for (const int nic : nics_of_rank(machine, assign_nics(machine, {}), location, most)) {
+  for (const int nic : nics_of_rank(machine, assign_nics(machine, {}), location, most).used) {
     result.push_back(machine.nics[static_cast<size_t>(nic)].name());
   }
   return result;

@@ -3,6 +3,7 @@
 //      side;
 //    - subnets and fabrics are respected, and doubtful pairs are used only if they add capacity;
 //    - a failed pair is replaced if other ports have capacity;
+//    - ports of last resort are used only for peers that no other port is known to reach;
 //    - together the pairs carry as much as any set of pairs could: checked against all cuts of
 //      random hosts;
 //    - no port carries more than its rate, and there are never more pairs than requested.
@@ -142,6 +143,24 @@ TEST(Pairing, SurePairsExcludeDoubtfulOnesIfNoRateIsKnown) {
   EXPECT_THAT(pair_ports({a, b}, {a}, kMany), ElementsAre(PortPair{0, 0, 0}));
   EXPECT_THAT(pair_ports({a, b}, {a, c}, kMany), ElementsAre(PortPair{0, 0, 0}, PortPair{1, 1, 0}));
   EXPECT_THAT(pair_ports({a, b}, {c}, kMany), ElementsAre(PortPair{0, 0, 0}, PortPair{1, 0, 0}));
+}
+
+// A fast network of its own, and an Ethernet that leads to rank 0's store.
+TEST(Pairing, PortsOfLastResortAreUsedOnlyIfNothingElseIsSure) {
+  std::vector<Port> both = {{.mbit_per_s = 100'000, .subnets = {"192.0.2.0/24"}},
+                            {.mbit_per_s = 10'000, .subnets = {"198.51.100.0/24"}}};
+  both[1].last_resort = true;
+  const std::vector<Port> ethernet = {{.mbit_per_s = 10'000, .subnets = {"198.51.100.0/24"}}};
+  EXPECT_THAT(pair_ports(both, both, kMany), ElementsAre(PortPair{0, 0, 100'000}));
+  EXPECT_THAT(pair_ports(both, ethernet, kMany), ElementsAre(PortPair{1, 0, 10'000}));
+  EXPECT_THAT(pair_ports(ethernet, both, kMany), ElementsAre(PortPair{0, 1, 10'000}));
+  const auto fast_fails = [&](size_t i, size_t j) {
+    return i == 0 && j == 0 ? Reach::kNo : reach(both[i], both[j]);
+  };
+  EXPECT_THAT(pair_ports(both, both, kMany, fast_fails), ElementsAre(PortPair{1, 1, 10'000}));
+  // Whether anything works is not known: all are tried.
+  const std::vector<Port> elsewhere = {{.mbit_per_s = 50'000, .subnets = {"203.0.113.0/24"}}};
+  EXPECT_THAT(pair_ports(both, elsewhere, kMany), testing::Contains(PortPair{0, 0, 50'000}));
 }
 
 TEST(Pairing, HostsWithoutPortsGetNoPairs) {

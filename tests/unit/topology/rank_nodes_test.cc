@@ -57,7 +57,7 @@ int add_accelerator(Machine& machine, std::vector<int> nodes) {
 
 RankNodes nodes(const Machine& machine, const RankLocation& place, size_t most = 4) {
   const Affinity affinity = assign_nics(machine, {});
-  return nodes_of_rank(machine, affinity, place, nics_of_rank(machine, affinity, place, most));
+  return nodes_of_rank(machine, affinity, place, nics_of_rank(machine, affinity, place, most).used);
 }
 
 TEST(RankNodes, BuffersLieNearNicAndDevice) {
@@ -176,7 +176,7 @@ TEST(RankNodes, NodesAreNearTheirObjectsOnRandomMachines) {
     }
     place.numa_nodes = some_nodes();
     const Affinity affinity = assign_nics(machine, {});
-    const std::vector<int> nics = nics_of_rank(machine, affinity, place, 2);
+    const std::vector<int> nics = nics_of_rank(machine, affinity, place, 2).used;
     const RankNodes found = nodes_of_rank(machine, affinity, place, nics);
     ASSERT_EQ(found.nics.size(), nics.size());
     ASSERT_EQ(found.accelerators.size(), place.accelerators.size());

@@ -25,6 +25,7 @@ topology::Port read_port(ByteReader& reader) {
   for (size_t i = 0; i < subnets && !reader.failed(); ++i)
     port.subnets.push_back(reader.read_string(kMaxSubnet));
   port.fabric = reader.read_string(topology::kMaxFabric);
+  port.last_resort = reader.read<uint8_t>() != 0;
   return port;
 }
 
@@ -34,6 +35,7 @@ void write_port(ByteWriter& writer, const topology::Port& port) {
   writer.write(static_cast<uint8_t>(subnets));
   for (size_t i = 0; i < subnets; ++i) writer.write_string(port.subnets[i]);
   writer.write_string(port.fabric);
+  writer.write(static_cast<uint8_t>(port.last_resort ? 1 : 0));
 }
 
 PeerInfo::Offer read_offer(ByteReader& reader) {

@@ -35,7 +35,8 @@ struct MemoryNodes {
 
 // The NICs, NUMA nodes and links that a job uses on its host.
 struct HostResources {
-  std::vector<RankNic> nics;  // best first; none: transports choose on their own
+  // Best first, those of last resort at the end. None: transports choose on their own.
+  std::vector<RankNic> nics;
   MemoryNodes memory;
   topology::HostLinks links;  // this rank's report on its host's links
 };
@@ -49,7 +50,8 @@ struct JobEnvironment {
   std::span<const std::unique_ptr<TransportFactory>> factories;
   liveness::ControlThread* control;  // null: only for jobs of one rank
   const MemoryNodes& memory_nodes;
-  std::span<const RankNic> nics;          // best first; none: transports choose on their own
+  // Best first, those of last resort at the end. None: transports choose on their own.
+  std::span<const RankNic> nics;
   Status nics_failure;                    // why the NICs that the user has named are unavailable
   const topology::HostLinks& host_links;  // this rank's report on its host's links
   // Devices on this host that other ranks of the host cannot see.

@@ -41,10 +41,10 @@ Status JobTransports::make(std::string_view wanted, const JobInterfaces& interfa
   if (wanted.empty()) wanted = environment_.config.text(variable::kTransports);
   Result<TransportChoice> choice = TransportChoice::parse(wanted, environment_.factories);
   if (!choice.ok()) return choice.status();
-  // The route interface is needed only if there is a choice.
-  if (environment_.nics.size() > 1) {
-    route_interface_ = interface_of(interfaces.chosen, interfaces.route);
-  }
+  route_interface_ = interface_of(interfaces.chosen, interfaces.route);
+  usual_nics_ =
+      static_cast<size_t>(std::count_if(environment_.nics.begin(), environment_.nics.end(),
+                                        [](const RankNic& nic) { return !nic.port.last_resort; }));
   for (const auto& factory : environment_.factories) {
     // A rank communicates with itself over "self", regardless of the choice for other ranks.
     if (!choice->allows(factory->name()) && factory->name() != "self") {
@@ -73,10 +73,10 @@ Status JobTransports::make(std::string_view wanted, const JobInterfaces& interfa
 // transports were made.
 Status JobTransports::make_all_of(const TransportFactory& factory,
                                   const JobInterfaces& interfaces) {
-  const std::vector<const RankNic*> nics = nics_for(factory, interfaces);
+  const Bindings bindings = bindings_for(factory, interfaces);
   size_t made = 0;
   Status failure;
-  for (const RankNic* const nic : nics) {
+  for (const RankNic* const nic : bindings.nics) {
     const Status status = make_one(factory, made, nic, interfaces.chosen);
     if (status.ok()) {
       ++made;
@@ -84,11 +84,17 @@ Status JobTransports::make_all_of(const TransportFactory& factory,
       failure = status;
     }
   }
-  if (made > 0) return failure;
+  if (made > 0) {
+    if (!bindings.also_unbound) return failure;
+    HETCOMM_RETURN_IF_ERROR(make_one(factory, made, nullptr, interfaces.chosen));
+    owned_.back()->port.last_resort = true;
+    return failure;
+  }
   if (!failure.ok()) {
     environment_.log.info("transport {}: {}; it chooses by itself", factory.name(), failure.text());
   }
   HETCOMM_RETURN_IF_ERROR(make_one(factory, 0, nullptr, interfaces.chosen));
+  describe_only_nic(*owned_.back(), factory, interfaces.chosen);
   const size_t instances = std::min<size_t>(factory.instances(environment_.config),
                                             environment_.config.number(variable::kRails));
   for (size_t instance = 1; instance < instances; ++instance) {
@@ -97,43 +103,70 @@ Status JobTransports::make_all_of(const TransportFactory& factory,
   return {};
 }
 
-// Returns the interfaces to which transports of |factory| are bound; empty: one transport chooses
-// its own interface.
-std::vector<const RankNic*> JobTransports::nics_for(const TransportFactory& factory,
+// If |made|, which chooses its own interface, has only one NIC to choose, peers learn its rate and
+// subnets.
+void JobTransports::describe_only_nic(JobTransport& made, const TransportFactory& factory,
+                                      const ChosenInterfaces& interfaces) const {
+  if (!factory.follows_routes() || usual_nics_ != 1 || !interfaces.ok()) return;
+  const RankNic& nic = environment_.nics[0];
+  const bool is_only = std::all_of(
+      interfaces.value().begin(), interfaces.value().end(), [&](const InterfaceAddress& entry) {
+        return entry.address.is_loopback() || entry.interface == nic.name.interface;
+      });
+  if (!is_only) return;
+  made.port = nic.port;
+}
+
+// Returns the interfaces to which transports of |factory| are bound.
+JobTransports::Bindings JobTransports::bindings_for(const TransportFactory& factory,
                                                     const JobInterfaces& interfaces) const {
-  if (factory.follows_routes() && environment_.nics.size() < 2) return {};
-  std::vector<const RankNic*> nics;
+  Bindings bindings;
   for (const RankNic& nic : environment_.nics) {
-    if (factory.can_use(environment_.config, nic.name)) nics.push_back(&nic);
-    if (nics.size() == kMaxOfAKind) break;
+    if (nic.port.last_resort || !factory.can_use(environment_.config, nic.name)) continue;
+    bindings.nics.push_back(&nic);
+    if (bindings.nics.size() == kMaxOfAKind) break;
   }
-  if (!factory.follows_routes()) return nics;
-  if (nics.size() < 2) return {};
-  // An interface that leads to the other ranks must be included. If it is unknown, no interface
-  // that could lead there is left out.
+  if (!factory.follows_routes() || bindings.nics.empty()) return bindings;
   const auto is_bound = [&](const std::string& interface) {
-    return std::any_of(nics.begin(), nics.end(),
+    return std::any_of(bindings.nics.begin(), bindings.nics.end(),
                        [&](const RankNic* nic) { return nic->name.interface == interface; });
   };
   const Address& route = interfaces.route;
   if (route.family() != AF_UNSPEC && !route.is_loopback()) {
-    if (!is_bound(route_interface_)) nics.clear();
-    return nics;
+    // What leads to the other ranks is used at least for those that no NIC reaches.
+    if (!is_bound(route_interface_)) add_route(factory, bindings);
+    if (bindings.nics.size() == 1 && !bindings.also_unbound) return {};
+    return bindings;
   }
+  // If the route is unknown, no interface that could lead to the other ranks is left out.
   const ChosenInterfaces& all = interfaces.chosen;
   const bool covered =
       all.ok() && std::all_of(all.value().begin(), all.value().end(), [&](const auto& entry) {
         return entry.address.is_loopback() || is_bound(entry.interface);
       });
-  if (!covered) nics.clear();
-  return nics;
+  if (!covered || bindings.nics.size() < 2) return {};
+  return bindings;
+}
+
+// Adds the interface that leads to the other ranks to |bindings|, as a last resort.
+void JobTransports::add_route(const TransportFactory& factory, Bindings& bindings) const {
+  const auto nic =
+      std::find_if(environment_.nics.begin(), environment_.nics.end(), [&](const RankNic& each) {
+        return each.port.last_resort && each.name.interface == route_interface_ &&
+               factory.can_use(environment_.config, each.name);
+      });
+  if (nic != environment_.nics.end() && !route_interface_.empty()) {
+    bindings.nics.push_back(&*nic);
+  } else {
+    bindings.also_unbound = true;
+  }
 }
 
 Status JobTransports::make_one(const TransportFactory& factory, size_t instance, const RankNic* nic,
                                const ChosenInterfaces& interfaces) {
   auto made = std::make_unique<JobTransport>(handler_, owned_.size());
   // A transport that chooses its own interface uses the only NIC.
-  const bool is_only = environment_.nics.size() == 1;
+  const bool is_only = usual_nics_ == 1;
   const RankNic* const near = nic != nullptr ? nic : is_only ? &environment_.nics[0] : nullptr;
   const TransportEnvironment environment{
       .rank = rank_,

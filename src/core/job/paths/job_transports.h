@@ -120,8 +120,16 @@ class JobTransports {
  private:
   Status make_all_of(const TransportFactory& factory,
                      const JobInterfaces& interfaces) HETCOMM_UNDER_BATON;
-  std::vector<const RankNic*> nics_for(const TransportFactory& factory,
-                                       const JobInterfaces& interfaces) const HETCOMM_UNDER_BATON;
+  struct Bindings {
+    std::vector<const RankNic*> nics;  // none: one transport chooses its own interface
+    // Another transport, of last resort, chooses its own interface.
+    bool also_unbound = false;
+  };
+  Bindings bindings_for(const TransportFactory& factory,
+                        const JobInterfaces& interfaces) const HETCOMM_UNDER_BATON;
+  void add_route(const TransportFactory& factory, Bindings& bindings) const HETCOMM_UNDER_BATON;
+  void describe_only_nic(JobTransport& made, const TransportFactory& factory,
+                         const ChosenInterfaces& interfaces) const HETCOMM_UNDER_BATON;
   Status make_one(const TransportFactory& factory, size_t instance, const RankNic* nic,
                   const ChosenInterfaces& interfaces) HETCOMM_UNDER_BATON;
 
@@ -130,9 +138,8 @@ class JobTransports {
   const int size_;
   const Credentials& credentials_;
   ConnectionHandler& handler_;
-  // Name of the interface that leads to the other ranks. Empty: it is unknown, or there is at most
-  // one NIC to choose.
-  std::string route_interface_;
+  std::string route_interface_;  // leads to the other ranks; empty: unknown
+  size_t usual_nics_ = 0;        // number of NICs that are not a last resort
   uint32_t lossy_payload_bytes_ = UINT32_MAX;
   uint64_t passes_ = 0;
   std::vector<Transport*> connected_;

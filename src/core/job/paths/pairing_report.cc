@@ -59,6 +59,9 @@ bool has_surer(const PairingReport& report, const Pairing& pairing) {
 
 // Returns the reason why a connectable pairing has no share of the load.
 std::string why_unused(const PairingReport& report, const Pairing& pairing) {
+  if (pairing.port.last_resort || pairing.to.last_resort) {
+    return "a last resort, for peers that nothing else reaches";
+  }
   const auto paired =
       std::count_if(report.pairings.begin(), report.pairings.end(), [&](const Pairing& other) {
         return other.kind == pairing.kind && other.role == PairingRole::kPaired;
