@@ -158,7 +158,7 @@ TEST(Pairing, PortsOfLastResortAreUsedOnlyIfNothingElseIsSure) {
     return i == 0 && j == 0 ? Reach::kNo : reach(both[i], both[j]);
   };
   EXPECT_THAT(pair_ports(both, both, kMany, fast_fails), ElementsAre(PortPair{1, 1, 10'000}));
-  // Whether anything works is not known: all are tried.
+  // All are tried if nothing is known to work.
   const std::vector<Port> elsewhere = {{.mbit_per_s = 50'000, .subnets = {"203.0.113.0/24"}}};
   EXPECT_THAT(pair_ports(both, elsewhere, kMany), testing::Contains(PortPair{0, 0, 50'000}));
 }

@@ -133,7 +133,7 @@ JobTransports::Bindings JobTransports::bindings_for(const TransportFactory& fact
   };
   const Address& route = interfaces.route;
   if (route.family() != AF_UNSPEC && !route.is_loopback()) {
-    // What leads to the other ranks is used at least for those that no NIC reaches.
+    // The route carries data at least to ranks that no NIC reaches.
     if (!is_bound(route_interface_)) add_route(factory, bindings);
     if (bindings.nics.size() == 1 && !bindings.also_unbound) return {};
     return bindings;
