@@ -173,7 +173,7 @@ TEST(RegionCopy, ConvertsAndAddsEachElementInItsPlace) {
     for (RowCursor row(from); row.left() > 0; row.advance(sizeof(float))) {
       const auto term = static_cast<float>(random() % 1000);
       std::memcpy(source.data() + row.offset(), &term, sizeof term);
-      terms.push_back(term);
+      terms.push_back(static_cast<double>(term));
     }
     const CopySide one{source.data(), &from, ElementType::kFloat32};
     const CopySide other{target.data(), &to, ElementType::kFloat64};
