@@ -13,30 +13,47 @@ MemoryOrder c_order() {
   return order;
 }
 
-// Returns whether |part| holds its elements in |order|: strides do not grow from one dimension to
-// the next. The stride of a dimension of one element does not count.
-bool is_in_order(const Part& part, const MemoryOrder& order) {
-  uint64_t above = UINT64_MAX;
-  for (size_t i = 0; i < part.box.dimensions; ++i) {
-    const size_t d = order[i];
-    if (part.box.extent(d) <= 1) continue;
-    if (part.strides[d] > above) return false;
-    above = part.strides[d];
+// Collects which dimensions lie outside of which others. A dimension with one element in a part
+// says nothing there, since its stride has no effect.
+class Relations {
+ public:
+  void add(const Layout& layout) {
+    for (const Part& part : layout.parts) {
+      for (size_t a = 0; a < part.box.dimensions; ++a) {
+        if (part.box.extent(a) <= 1) continue;
+        for (size_t b = 0; b < part.box.dimensions; ++b) {
+          if (part.box.extent(b) > 1 && part.strides[a] > part.strides[b]) is_outside_[a][b] = true;
+        }
+      }
+    }
   }
-  return true;
-}
 
-bool are_in_order(const Layout& layout, const MemoryOrder& order) {
-  return std::all_of(layout.parts.begin(), layout.parts.end(),
-                     [&](const Part& part) { return is_in_order(part, order); });
-}
+  // Returns the order that agrees with all relations, and with C order as far as possible. Returns
+  // C order if relations contradict each other.
+  MemoryOrder order(size_t dimensions) const {
+    MemoryOrder result = c_order();
+    std::array<bool, kMaxDimensions> taken{};
+    for (size_t i = 0; i < dimensions; ++i) {
+      size_t next = 0;
+      while (next < dimensions && (taken[next] || !is_outermost(next, taken, dimensions))) ++next;
+      if (next == dimensions) return c_order();
+      taken[next] = true;
+      result[i] = static_cast<uint8_t>(next);
+    }
+    return result;
+  }
 
-MemoryOrder order_of(const Part& part) {
-  MemoryOrder order = c_order();
-  std::stable_sort(order.begin(), order.begin() + static_cast<ptrdiff_t>(part.box.dimensions),
-                   [&](uint8_t a, uint8_t b) { return part.strides[a] > part.strides[b]; });
-  return order;
-}
+ private:
+  bool is_outermost(size_t d, const std::array<bool, kMaxDimensions>& taken,
+                    size_t dimensions) const {
+    for (size_t other = 0; other < dimensions; ++other) {
+      if (!taken[other] && is_outside_[other][d]) return false;
+    }
+    return true;
+  }
+
+  std::array<std::array<bool, kMaxDimensions>, kMaxDimensions> is_outside_{};
+};
 
 std::vector<uint64_t> reordered(const std::vector<uint64_t>& shape, const MemoryOrder& order) {
   std::vector<uint64_t> result(shape.size());
@@ -77,18 +94,11 @@ Layout reordered(const Layout& layout, const MemoryOrder& order, bool dense) {
 }  // namespace
 
 MemoryOrder memory_order(const Layout& source, const Layout& destination) {
-  const MemoryOrder plain = c_order();
-  if (are_in_order(source, plain) && are_in_order(destination, plain)) return plain;
-  // A part with one element in some dimension does not say where that dimension is.
-  for (const Layout* layout : {&source, &destination}) {
-    for (const Part& part : layout->parts) {
-      if (is_in_order(part, plain)) continue;
-      const MemoryOrder order = order_of(part);
-      if (are_in_order(source, order) && are_in_order(destination, order)) return order;
-      return plain;
-    }
-  }
-  return plain;
+  if (source.whole().is_empty()) return c_order();
+  Relations relations;
+  relations.add(source);
+  relations.add(destination);
+  return relations.order(source.shape.size());
 }
 
 MovePlan reordered(const MovePlan& plan, const MemoryOrder& order) {

@@ -11,12 +11,13 @@
 
 namespace hetcomm::reshard {
 
-// The dimensions of a tensor from the outermost to the innermost: entry i is the dimension with the
-// i-th largest stride. Entries beyond the number of dimensions are equal to their index.
+// The dimensions of a tensor from the outermost, with the largest stride, to the innermost. Entries
+// beyond the number of dimensions are equal to their index.
 using MemoryOrder = std::array<uint8_t, kMaxDimensions>;
 
-// Returns the order in which every part of both layouts holds its elements. Returns C order (0, 1,
-// 2, ...) if there is no such order, or if C order is one.
+// Returns an order in which every part of both layouts holds its elements: of several, the one that
+// is closest to C order (0, 1, 2, ...). Returns C order if there is none. The strides of dimensions
+// with one element, and the order of the parts, do not matter.
 MemoryOrder memory_order(const Layout& source, const Layout& destination);
 
 // Returns |plan| with the dimensions of the tensor in |order|. Scratch memory is dense in |order|.

@@ -36,8 +36,14 @@ struct Cuts {
   // Returns the part of [begin, end), a piece between two cuts, that belongs to |slice|.
   std::pair<uint64_t, uint64_t> share(uint64_t begin, uint64_t end, uint32_t slice) const {
     const uint64_t size = end - begin;
-    const uint64_t turn = begin % slices;
-    return {begin + (size * slice + turn) / slices, begin + (size * (slice + 1) + turn) / slices};
+    // The sum of the digits differs between neighbours, and between pieces at regular distances.
+    uint64_t turn = 0;
+    for (uint64_t rest = begin; rest > 0; rest /= slices) turn += rest % slices;
+    turn %= slices;
+    const auto bound = [&](uint64_t index) {
+      return begin + size / slices * index + (size % slices * index + turn) / slices;
+    };
+    return {bound(slice), bound(uint64_t{slice} + 1)};
   }
   // Calls |use| with each part of |box| that belongs to |slice|.
   template <typename Use>
@@ -70,9 +76,15 @@ uint64_t slices_along(const std::vector<uint64_t>& cuts, uint64_t wanted) {
 // ranks have a share of each slice. If there is none, the dimension with the most slices is chosen.
 // Places where moves begin within boxes do not decide, but slices are cut there, too.
 Cuts choose_cuts(const MovePlan& plan, uint32_t slices) {
+  // A tensor of many parts has few slices, so that the boxes of all slices need little memory.
+  constexpr uint64_t kAlways = 64;
+  constexpr uint64_t kMaxPieces = uint64_t{1} << 20;
+  uint64_t parts = plan.source.parts.size();
+  for (const Hop& hop : plan.hops) parts += hop.to.parts.size();
+  const uint64_t room = std::max(kAlways, kMaxPieces / std::max<uint64_t>(parts, 1));
   Cuts best;
   uint64_t most = 0;
-  const uint64_t wanted = std::max(slices, 1u);
+  const uint64_t wanted = std::clamp<uint64_t>(slices, 1, room);
   for (size_t d = 0; d < plan.source.shape.size() && most < wanted; ++d) {
     std::vector<uint64_t> cuts = cuts_of(plan, d);
     const uint64_t possible = slices_along(cuts, wanted);

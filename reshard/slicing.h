@@ -73,9 +73,9 @@ struct Slicing {
 };
 
 // Returns the share of |rank| in |plan|, which has at least the moves of |rank|. |slices| is at
-// least 1, and is the same on all ranks. Makes fewer slices if no dimension has pieces for as many.
-// With |rounds|, sums are formed in kSum, and put in place when all terms of the slice have been
-// added.
+// least 1, and is the same on all ranks. Makes fewer slices if no dimension has pieces for as many,
+// or if the layouts have thousands of parts. With |rounds|, sums are formed in kSum, and put in
+// place when all terms of the slice have been added.
 Slicing slicing_of(const MovePlan& plan, int rank, uint32_t slices, bool rounds = false);
 
 }  // namespace hetcomm::reshard

@@ -13,6 +13,8 @@ namespace {
 
 constexpr uint64_t kMaxRows = 1024;  // maximum number of rows of a message that is not packed
 constexpr uint64_t kScratchAlign = 64;
+// Lists with more bundles do not cut their further tensors, so that numbers of bundles fit.
+constexpr uint32_t kMaxSliced = 1u << 26;
 
 // Divides a list of tensors into bundles. The result is the same on all ranks.
 struct Bundles {
@@ -31,7 +33,7 @@ struct Bundles {
           passage.plan->source.whole().elements() * reduce::size_of(passage.types.destination);
       const size_t hops = passage.plan->hops.size();
       const auto slices = static_cast<uint32_t>(slices_for(bytes, hops, most));
-      if (slices > 1) {
+      if (slices > 1 && next < kMaxSliced) {
         tensors.push_back({next, slices});
         next += slices;
         filled = 0;

@@ -10,9 +10,10 @@
 namespace hetcomm::reshard {
 namespace {
 
-// A unit of 16 bytes.
-struct Pair {
-  uint64_t halves[2];
+// A unit of several words.
+template <typename Word, size_t kCount>
+struct Several {
+  Word words[kCount];
 };
 
 template <typename Unit>
@@ -60,8 +61,8 @@ struct Plane {
 // Units for which a buffer fits the first-level cache, and lines begin in different sets of it.
 template <typename Unit>
 struct Tile {
-  static constexpr uint64_t kEdge = sizeof(Unit) <= 4 ? 64 : 32;
-  static constexpr uint64_t kPitch = kEdge + 16 / sizeof(Unit);
+  static constexpr uint64_t kEdge = sizeof(Unit) <= 4 ? 64 : sizeof(Unit) <= 16 ? 32 : 16;
+  static constexpr uint64_t kPitch = kEdge + std::max<uint64_t>(16 / sizeof(Unit), 1);
   alignas(64) std::array<Unit, kEdge * kPitch> units;
 
   Unit* line(uint64_t index) { return units.data() + index * kPitch; }
@@ -203,8 +204,18 @@ void copy_rows(const CommonRows& rows, const std::byte* from, std::byte* to) {
       return copy_units<uint32_t>(rows, from, to);
     case 8:
       return copy_units<uint64_t>(rows, from, to);
+    case 6:
+      return copy_units<Several<uint16_t, 3>>(rows, from, to);
+    case 12:
+      return copy_units<Several<uint32_t, 3>>(rows, from, to);
     case 16:
-      return copy_units<Pair>(rows, from, to);
+      return copy_units<Several<uint64_t, 2>>(rows, from, to);
+    case 24:
+      return copy_units<Several<uint64_t, 3>>(rows, from, to);
+    case 32:
+      return copy_units<Several<uint64_t, 4>>(rows, from, to);
+    case 48:
+      return copy_units<Several<uint64_t, 6>>(rows, from, to);
     default:
       return copy_long_rows(rows, from, to);
   }

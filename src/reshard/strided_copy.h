@@ -1,5 +1,6 @@
-// Copies rows that lie at regular distances on both sides. Short rows, such as those of a matrix
-// that the other side holds transposed, are copied by blocks that fit the first-level cache.
+// Copies rows that lie at regular distances on both sides. Short rows of the usual sizes, such as
+// those of a matrix that the other side holds transposed, are copied by blocks that fit the
+// first-level cache.
 #pragma once
 
 #include <cstddef>
@@ -9,11 +10,12 @@
 
 namespace hetcomm::reshard {
 
-// Rows of fewer bytes are short: a call for each of them would take longer than the copy.
+// Rows of fewer bytes are short: to convert or add them one by one would take longer than to gather
+// them before.
 inline constexpr uint64_t kShortRow = 64;
 
 // Copies |rows|. |from| and |to| are the first bytes of the first row of each side. The sides have
-// no byte in common. Any alignment is allowed.
+// no byte in common, but for elements that both have at the same address. Any alignment is allowed.
 void copy_rows(const CommonRows& rows, const std::byte* from, std::byte* to);
 
 // Blocks cuts |rows| into parts of at most |most_rows| rows that are compact on both sides. The

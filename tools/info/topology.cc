@@ -11,12 +11,15 @@
 namespace hetcomm_info {
 
 int print_topology(const std::string& file, const std::string& format) {
-  // Settings are separated by semicolons, which may be in the name of a file.
-  if (!file.empty()) {
+  // Semicolons separate settings. The environment takes any name, but a program that has rights
+  // which its caller lacks does not read files that the environment names.
+  std::string settings = "HETCOMM_TOPOLOGY_TRUST=on";
+  if (file.find(';') == std::string::npos) {
+    settings += ";HETCOMM_TOPOLOGY=" + file;
+  } else {
     setenv("HETCOMM_TOPOLOGY", file.c_str(), 1);
-    setenv("HETCOMM_TOPOLOGY_TRUST", "on", 1);
   }
-  const Context context = create_context();
+  const Context context = create_context(file.empty() ? nullptr : settings.c_str());
   if (context == nullptr) return kFailure;
   size_t size = 0;
   std::string machine;

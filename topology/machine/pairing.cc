@@ -1,6 +1,7 @@
 #include "topology/machine/pairing.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <limits>
 #include <tuple>
@@ -233,10 +234,6 @@ std::vector<PortPair> pair_all_ports(const std::vector<Port>& lower, const std::
   return pairs;
 }
 
-bool is_last_resort(const Port& lower, const Port& upper) {
-  return lower.last_resort || upper.last_resort;
-}
-
 }  // namespace
 
 bool share_a_subnet(const std::vector<std::string>& one, const std::vector<std::string>& other) {
@@ -254,18 +251,27 @@ Reach reach(const Port& one, const Port& other) {
 
 std::vector<PortPair> pair_ports(const std::vector<Port>& lower, const std::vector<Port>& upper,
                                  size_t most, const ReachFunction& reach) {
-  bool usual_is_sure = false;
-  bool last_resort_is_sure = false;
+  // Pairs by how much they are a last resort: of neither, of one or of both sides.
+  std::array<bool, 3> sure{};
+  std::array<bool, 3> possible{};
+  const auto kind = [&](size_t i, size_t j) {
+    return static_cast<size_t>(lower[i].last_resort) + static_cast<size_t>(upper[j].last_resort);
+  };
   for (size_t i = 0; i < lower.size(); ++i) {
     for (size_t j = 0; j < upper.size(); ++j) {
-      if (reach(i, j) != Reach::kYes) continue;
-      (is_last_resort(lower[i], upper[j]) ? last_resort_is_sure : usual_is_sure) = true;
+      const Reach how = reach(i, j);
+      if (how == Reach::kYes) sure[kind(i, j)] = true;
+      if (how != Reach::kNo) possible[kind(i, j)] = true;
     }
   }
+  const size_t kept = sure[0]       ? 0
+                      : sure[2]     ? 2
+                      : sure[1]     ? 1
+                      : possible[2] ? 2
+                      : possible[1] ? 1
+                                    : 0;
   const ReachFunction chosen = [&](size_t i, size_t j) {
-    const Reach how = reach(i, j);
-    if (usual_is_sure) return is_last_resort(lower[i], upper[j]) ? Reach::kNo : how;
-    return last_resort_is_sure && how == Reach::kMaybe ? Reach::kNo : how;
+    return kind(i, j) == kept ? reach(i, j) : Reach::kNo;
   };
   return pair_all_ports(lower, upper, most, chosen);
 }

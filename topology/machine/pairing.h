@@ -20,7 +20,7 @@ struct Port {
   uint64_t mbit_per_s = 0;
   std::vector<std::string> subnets;  // such as "192.0.2.0/24"
   std::string fabric;                // user's name for the port's network; empty: not set
-  // Used only for a peer that no other port is known to reach.
+  // Leads to rank 0, and is used only for a peer that no other port is known to reach.
   bool last_resort = false;
 };
 
@@ -50,8 +50,9 @@ using ReachFunction = std::function<Reach(size_t lower, size_t upper)>;
 // pairs do not suffice. If more than |most| pairs are needed, those with the highest rates are
 // kept. Another choice of |most| pairs might carry more.
 //
-// Ports of last resort are left out if other ports of both sides reach each other for certain. If
-// only they reach a port of the other side for certain, pairs that may not work are left out.
+// Ports of last resort are left out if other ports of both sides reach each other for certain, or
+// if they reach nothing. Otherwise they alone are used: those of both sides together, or else those
+// of one side with the other side's usual ports. Pairs of one kind only are used at a time.
 std::vector<PortPair> pair_ports(const std::vector<Port>& lower, const std::vector<Port>& upper,
                                  size_t most, const ReachFunction& reach);
 std::vector<PortPair> pair_ports(const std::vector<Port>& lower, const std::vector<Port>& upper,

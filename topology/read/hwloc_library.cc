@@ -37,6 +37,7 @@ std::string other_version() {
     library.find("hwloc_get_api_version", api_version);
     if (api_version == nullptr) continue;
     const unsigned version = api_version();
+    if (version >> 16 == HWLOC_API_VERSION >> 16) continue;
     return fmt::format("; {} is hwloc {}.{}, and hwloc {} is needed", name, version >> 16,
                        version >> 8 & 0xff, HWLOC_API_VERSION >> 16);
   }

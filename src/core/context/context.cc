@@ -57,8 +57,12 @@ RankNic rank_nic(const topology::Machine& machine, int index, const topology::Ra
     return other != index &&
            topology::share_a_subnet(nic.subnets, machine.nics[static_cast<size_t>(other)].subnets);
   };
-  const bool shares = std::any_of(nics.used.begin(), nics.used.end(), shares_with) ||
-                      std::any_of(nics.slower.begin(), nics.slower.end(), shares_with);
+  // A slower NIC is used only in place of all others.
+  const bool is_slower =
+      std::find(nics.slower.begin(), nics.slower.end(), index) != nics.slower.end();
+  const bool shares =
+      std::any_of(nics.used.begin(), nics.used.end(), shares_with) ||
+      (is_slower && std::any_of(nics.slower.begin(), nics.slower.end(), shares_with));
   return {.name = {.interface = nic.interface,
                    .rdma_port = nic.rdma_device.empty() ? std::string() : nic.name(),
                    .has_address = !nic.interface.empty() && !nic.subnets.empty(),
@@ -248,8 +252,8 @@ Status Context::choose_nics() {
   choose_nodes(**view, location, chosen);
   describe_links(**view, chosen);
   for (const int index : nics.slower) {
-    chosen_.back().nics.push_back(rank_nic(machine, index, nics));
-    chosen_.back().nics.back().port.last_resort = true;
+    RankNic& nic = chosen_.back().nics.emplace_back(rank_nic(machine, index, nics));
+    nic.port.last_resort = true;
   }
   return {};
 }

@@ -89,7 +89,6 @@ void expect_even(const std::map<std::string, uint64_t>& loads,
   EXPECT_LE(highest - least, most) << ::testing::PrintToString(loads);
 }
 
-// Four replicas of a model, each on its own host, and four engines that take a part each.
 TEST(Lists, LongTensorsHaveAsManySlicesAsWanted) {
   EXPECT_EQ(slices_for(kMiB, 1, kMiB), 1U);
   EXPECT_EQ(slices_for(kMiB + 1, 1, kMiB), 2U);
@@ -99,6 +98,7 @@ TEST(Lists, LongTensorsHaveAsManySlicesAsWanted) {
   EXPECT_EQ(slices_for(UINT64_MAX, 1, 1), 65'536U);
 }
 
+// Four replicas of a model, each on its own host, and four engines that take a part each.
 TEST(Lists, EveryReplicaSendsItsShare) {
   const Links links = links_of({8}, 1, {});
   for (const bool is_sharded : {false, true}) {

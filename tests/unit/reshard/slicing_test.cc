@@ -380,6 +380,29 @@ TEST(Slicings, ManyNarrowPiecesAreSpreadOverTheSlices) {
   }
 }
 
+// Single rows that are dealt out like cards: those of one rank are in different slices.
+TEST(Slicings, NarrowPiecesAtRegularDistancesAreSpreadOverTheSlices) {
+  for (const uint64_t ranks : {8u, 16u, 50u}) {
+    constexpr uint64_t kSlices = 8;
+    std::vector<std::pair<int, uint64_t>> ends = {{1, 800}};
+    for (uint64_t end = 801; end <= 1600; ++end) {
+      ends.emplace_back(2 + static_cast<int>(end % ranks), end);
+    }
+    const MovePlan plan = plan_direct(rows_up_to({{0, 1600}}), rows_up_to(ends)).value();
+    std::map<int, std::map<uint32_t, uint64_t>> received;
+    for (const Phase& phase : slicing_of(plan, 0, kSlices).phases) {
+      for (const Message& message : phase.sends) {
+        received[message.peer][phase.slice] += message.elements;
+      }
+    }
+    for (const auto& [rank, slices] : received) {
+      for (const auto& [slice, elements] : slices) {
+        EXPECT_LE(elements, rank == 1 ? 100U : 2 * (800 / ranks / kSlices + 1)) << rank;
+      }
+    }
+  }
+}
+
 TEST(Slicings, DimensionMostlyOfNarrowPiecesIsNotCut) {
   std::vector<std::pair<int, uint64_t>> ends = {{1, 20}};
   for (uint64_t end = 21; end <= 64; ++end) ends.emplace_back(1 + static_cast<int>(end % 2), end);
@@ -408,6 +431,21 @@ TEST(Slicings, FirstDimensionWithEnoughElementsIsCut) {
       EXPECT_EQ(box.strides[box.dimensions - 1], 1U);
     }
   }
+}
+
+TEST(Slicings, TensorsOfManyPartsHaveFewerSlices) {
+  std::vector<std::pair<int, uint64_t>> ends;
+  for (uint64_t end = 1000; end <= 4'000'000; end += 1000) ends.emplace_back(0, end);
+  const MovePlan plan = plan_direct(rows_up_to(ends), rows_up_to({{1, 4'000'000}})).value();
+  EXPECT_EQ(slicing_of(plan, 0, 200).phases.size(), 200U);
+  EXPECT_EQ(slicing_of(plan, 0, 1000).phases.size(), 262U);
+}
+
+TEST(Slicings, LargestTensorIsCutIntoAllSlices) {
+  const uint64_t extent = kMaxElements;
+  const MovePlan plan = plan_direct(rows_up_to({{0, extent}}), rows_up_to({{1, extent}})).value();
+  const std::vector<uint64_t> sent = sent_by(plan, 0, 65'536);
+  EXPECT_EQ(sent, std::vector<uint64_t>(65'536, extent / 65'536));
 }
 
 TEST(Slicings, DimensionWithTheMostSlicesIsCutIfNoneHasEnough) {
@@ -454,6 +492,17 @@ TEST(MemoryOrder, OneDimensionOrOneElementSaysNothing) {
   EXPECT_EQ(memory_order(other, other), transposed);
   EXPECT_EQ(memory_order(whole, other), plain);
   EXPECT_EQ(memory_order(other, whole), plain);
+  // The stride of a dimension with one element says nothing.
+  const Layout slabs = layout_of({6, 2, 4}, {{2}, {0, 1}}, {shard(1)}).value();
+  Layout with_gap = held_in(slabs, {2, 1, 0});
+  for (Part& part : with_gap.parts.edit()) part.strides = {1, 6, 12};
+  EXPECT_EQ(memory_order(held_in(slabs, {2, 1, 0}), with_gap),
+            memory_order(with_gap, held_in(slabs, {1, 2, 0})));
+  // A later part says where a dimension is.
+  const Layout uneven =
+      layout_of({6, 4, 4}, {{2}, {0, 1}}, {shard(1, {1, 3})}, Uneven::kCeil).value();
+  EXPECT_EQ(memory_order(held_in(uneven, {2, 1, 0}), held_in(uneven, {2, 1, 0})),
+            (MemoryOrder{2, 1, 0, 3, 4, 5, 6, 7}));
   const Layout cube = layout_of({3, 4, 5}, {{1}, {0}}, {replicate()}).value();
   EXPECT_EQ(memory_order(held_in(cube, {2, 0, 1}), held_in(cube, {2, 0, 1})),
             (MemoryOrder{2, 0, 1, 3, 4, 5, 6, 7}));

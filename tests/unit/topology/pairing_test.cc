@@ -158,9 +158,19 @@ TEST(Pairing, PortsOfLastResortAreUsedOnlyIfNothingElseIsSure) {
     return i == 0 && j == 0 ? Reach::kNo : reach(both[i], both[j]);
   };
   EXPECT_THAT(pair_ports(both, both, kMany, fast_fails), ElementsAre(PortPair{1, 1, 10'000}));
-  // All are tried if nothing is known to work.
+  // The route carries the data if nothing is known to work.
   const std::vector<Port> elsewhere = {{.mbit_per_s = 50'000, .subnets = {"203.0.113.0/24"}}};
-  EXPECT_THAT(pair_ports(both, elsewhere, kMany), testing::Contains(PortPair{0, 0, 50'000}));
+  EXPECT_THAT(pair_ports(both, elsewhere, kMany), ElementsAre(PortPair{1, 0, 10'000}));
+  EXPECT_THAT(pair_ports(elsewhere, both, kMany), ElementsAre(PortPair{0, 1, 10'000}));
+  std::vector<Port> far = {{.mbit_per_s = 100'000, .subnets = {"192.0.3.0/24"}},
+                           {.mbit_per_s = 10'000, .subnets = {"198.51.101.0/24"}}};
+  far[1].last_resort = true;
+  EXPECT_THAT(pair_ports(both, far, kMany), ElementsAre(PortPair{1, 1, 10'000}));
+  // It fails as well: the others are tried.
+  const auto route_fails = [&](size_t i, size_t j) {
+    return i == 1 || j == 1 ? Reach::kNo : reach(both[i], far[j]);
+  };
+  EXPECT_THAT(pair_ports(both, far, kMany, route_fails), ElementsAre(PortPair{0, 0, 100'000}));
 }
 
 TEST(Pairing, HostsWithoutPortsGetNoPairs) {

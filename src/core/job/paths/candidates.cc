@@ -32,17 +32,36 @@ void keep_sorted(std::vector<size_t>& numbers, size_t number) {
   if (at == numbers.end() || *at != number) numbers.insert(at, number);
 }
 
+topology::Reach reach_of(const Candidate* each) HETCOMM_UNDER_BATON {
+  return topology::reach(each->transport->port, each->offer->port);
+}
+
+bool works(const Candidate* each) HETCOMM_UNDER_BATON {
+  return each->reach.ok() && !each->cooling && reach_of(each) != topology::Reach::kNo;
+}
+
+bool works_surely(const Candidate* each) HETCOMM_UNDER_BATON {
+  return works(each) && reach_of(each) == topology::Reach::kYes;
+}
+
+bool is_last_resort(const Candidate* each) HETCOMM_UNDER_BATON {
+  return each->transport->port.last_resort || each->offer->port.last_resort;
+}
+
+// Removes the candidates of last resort from |of_kind| if others surely work. A need whose own
+// interfaces may not reach each other then uses those of other needs.
+template <typename Pointer>
+void drop_last_resorts(std::vector<Pointer>& of_kind) HETCOMM_UNDER_BATON {
+  const bool others_work =
+      std::any_of(of_kind.begin(), of_kind.end(), [](const Candidate* each) HETCOMM_UNDER_BATON {
+        return works_surely(each) && !is_last_resort(each);
+      });
+  if (others_work) std::erase_if(of_kind, is_last_resort);
+}
+
 // Returns whether some candidate in |near| can work, and is as likely to work as any in |of_kind|.
 bool is_served_by(std::span<const Candidate* const> near,
                   std::span<const Candidate* const> of_kind) HETCOMM_UNDER_BATON {
-  const auto is_sure = [](const Candidate* each) {
-    return topology::reach(each->transport->port, each->offer->port) == topology::Reach::kYes;
-  };
-  const auto works = [](const Candidate* each) {
-    return each->reach.ok() && !each->cooling &&
-           topology::reach(each->transport->port, each->offer->port) != topology::Reach::kNo;
-  };
-  const auto works_surely = [&](const Candidate* each) { return works(each) && is_sure(each); };
   if (!std::any_of(near.begin(), near.end(), works)) return false;
   return std::any_of(near.begin(), near.end(), works_surely) ||
          std::none_of(of_kind.begin(), of_kind.end(), works_surely);
@@ -110,6 +129,7 @@ class KindPairing {
 // Assigns roles to |of_kind|, all candidates of one kind, for each need.
 void assign_roles(std::vector<Candidate*> of_kind,
                   const CandidateOptions& options) HETCOMM_UNDER_BATON {
+  drop_last_resorts(of_kind);
   bool all_served = true;
   for (const RailMasks& need : options.needs) {
     std::vector<Candidate*> near;
@@ -191,9 +211,11 @@ bool serves(const std::vector<Candidate>& candidates, const RailMasks& need) {
     if (each.offer != nullptr && need.admit(each.ends)) kind = each.transport->kind;
   }
   for (const Candidate& each : candidates) {
-    if (each.offer == nullptr || each.transport->kind != kind) continue;
-    of_kind.push_back(&each);
-    if (need.admit(each.ends)) near.push_back(&each);
+    if (each.offer != nullptr && each.transport->kind == kind) of_kind.push_back(&each);
+  }
+  drop_last_resorts(of_kind);
+  for (const Candidate* each : of_kind) {
+    if (need.admit(each->ends)) near.push_back(each);
   }
   return is_served_by(near, of_kind);
 }

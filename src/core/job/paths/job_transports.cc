@@ -85,9 +85,14 @@ Status JobTransports::make_all_of(const TransportFactory& factory,
     }
   }
   if (made > 0) {
-    if (!bindings.also_unbound) return failure;
+    // The last of |bindings| may have been the last resort.
+    const bool lacks_route = !bindings.nics.empty() && bindings.nics.back()->port.last_resort &&
+                             !owned_.back()->port.last_resort;
+    if (!bindings.also_unbound && !lacks_route) return failure;
     HETCOMM_RETURN_IF_ERROR(make_one(factory, made, nullptr, interfaces.chosen));
-    owned_.back()->port.last_resort = true;
+    JobTransport& unbound = *owned_.back();
+    unbound.port.last_resort = true;
+    unbound.has_route = true;
     return failure;
   }
   if (!failure.ok()) {
@@ -103,18 +108,23 @@ Status JobTransports::make_all_of(const TransportFactory& factory,
   return {};
 }
 
-// If |made|, which chooses its own interface, has only one NIC to choose, peers learn its rate and
-// subnets.
+// If |made|, which chooses its own interface, has only one to choose, peers learn the rate and the
+// subnets of its NIC.
 void JobTransports::describe_only_nic(JobTransport& made, const TransportFactory& factory,
                                       const ChosenInterfaces& interfaces) const {
-  if (!factory.follows_routes() || usual_nics_ != 1 || !interfaces.ok()) return;
-  const RankNic& nic = environment_.nics[0];
-  const bool is_only = std::all_of(
-      interfaces.value().begin(), interfaces.value().end(), [&](const InterfaceAddress& entry) {
-        return entry.address.is_loopback() || entry.interface == nic.name.interface;
-      });
-  if (!is_only) return;
-  made.port = nic.port;
+  if (!factory.follows_routes() || !interfaces.ok()) return;
+  const std::string* only = nullptr;
+  for (const InterfaceAddress& entry : interfaces.value()) {
+    if (entry.address.is_loopback()) continue;
+    if (only != nullptr && *only != entry.interface) return;
+    only = &entry.interface;
+  }
+  const auto nic = std::find_if(
+      environment_.nics.begin(), environment_.nics.end(),
+      [&](const RankNic& each) { return only != nullptr && each.name.interface == *only; });
+  if (nic == environment_.nics.end()) return;
+  made.port.mbit_per_s = nic->port.mbit_per_s;
+  made.port.subnets = nic->port.subnets;
 }
 
 // Returns the interfaces to which transports of |factory| are bound.
@@ -134,7 +144,7 @@ JobTransports::Bindings JobTransports::bindings_for(const TransportFactory& fact
   const Address& route = interfaces.route;
   if (route.family() != AF_UNSPEC && !route.is_loopback()) {
     // The route carries data at least to ranks that no NIC reaches.
-    if (!is_bound(route_interface_)) add_route(factory, bindings);
+    if (!is_bound(route_interface_)) add_route(factory, interfaces.chosen, bindings);
     if (bindings.nics.size() == 1 && !bindings.also_unbound) return {};
     return bindings;
   }
@@ -149,13 +159,16 @@ JobTransports::Bindings JobTransports::bindings_for(const TransportFactory& fact
 }
 
 // Adds the interface that leads to the other ranks to |bindings|, as a last resort.
-void JobTransports::add_route(const TransportFactory& factory, Bindings& bindings) const {
+void JobTransports::add_route(const TransportFactory& factory, const ChosenInterfaces& interfaces,
+                              Bindings& bindings) const {
+  // HETCOMM_INTERFACE may exclude it.
+  if (route_interface_.empty() && interfaces.ok()) return;
   const auto nic =
       std::find_if(environment_.nics.begin(), environment_.nics.end(), [&](const RankNic& each) {
         return each.port.last_resort && each.name.interface == route_interface_ &&
                factory.can_use(environment_.config, each.name);
       });
-  if (nic != environment_.nics.end() && !route_interface_.empty()) {
+  if (nic != environment_.nics.end()) {
     bindings.nics.push_back(&*nic);
   } else {
     bindings.also_unbound = true;

@@ -127,7 +127,8 @@ class JobTransports {
   };
   Bindings bindings_for(const TransportFactory& factory,
                         const JobInterfaces& interfaces) const HETCOMM_UNDER_BATON;
-  void add_route(const TransportFactory& factory, Bindings& bindings) const HETCOMM_UNDER_BATON;
+  void add_route(const TransportFactory& factory, const ChosenInterfaces& interfaces,
+                 Bindings& bindings) const HETCOMM_UNDER_BATON;
   void describe_only_nic(JobTransport& made, const TransportFactory& factory,
                          const ChosenInterfaces& interfaces) const HETCOMM_UNDER_BATON;
   Status make_one(const TransportFactory& factory, size_t instance, const RankNic* nic,

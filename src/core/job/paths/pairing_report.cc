@@ -59,9 +59,6 @@ bool has_surer(const PairingReport& report, const Pairing& pairing) {
 
 // Returns the reason why a connectable pairing has no share of the load.
 std::string why_unused(const PairingReport& report, const Pairing& pairing) {
-  if (pairing.port.last_resort || pairing.to.last_resort) {
-    return "a last resort, for peers that nothing else reaches";
-  }
   const auto paired =
       std::count_if(report.pairings.begin(), report.pairings.end(), [&](const Pairing& other) {
         return other.kind == pairing.kind && other.role == PairingRole::kPaired;
@@ -69,6 +66,9 @@ std::string why_unused(const PairingReport& report, const Pairing& pairing) {
   if (topology::reach(pairing.port, pairing.to) == topology::Reach::kNo) {
     return fmt::format("the fabrics '{}' and '{}' are not joined", printable(pairing.port.fabric),
                        printable(pairing.to.fabric));
+  }
+  if (pairing.port.last_resort || pairing.to.last_resort) {
+    return "a last resort, for peers that nothing else reaches";
   }
   if (topology::reach(pairing.port, pairing.to) == topology::Reach::kMaybe &&
       has_surer(report, pairing)) {
@@ -111,6 +111,9 @@ struct IdleNic {
 std::string why_idle(const PairingReport& report, const topology::Nic& nic,
                      const topology::NicChoice* choice) {
   if (nic.state == topology::NicState::kDown) return "it is down";
+  if (choice == nullptr && report.order.size() == topology::kMaxNicsOfUser) {
+    return fmt::format("{} others are better for this device", topology::kMaxNicsOfUser);
+  }
   if (choice == nullptr) {
     return nic.kind == topology::NicKind::kPhysical ? "HETCOMM_NIC leaves it out"
                                                     : "it is virtual or a bridge, and not named";

@@ -318,7 +318,6 @@ TEST_P(ReshardCalls, TooManyRefusalsEndThePlan) {
   });
 }
 
-// Other executions in progress continue in order.
 // A queue and a redistribution with one tag, both from rank 0 to rank 1.
 class Both {
  public:
@@ -401,6 +400,7 @@ TEST_P(ReshardCalls, QueueAndRedistributionOfOneTagMayBeOpenedByThePeerFirst) {
   });
 }
 
+// Other executions in progress continue in order.
 TEST_P(ReshardCalls, CancelledExecutionDoesNotAffectTheOthers) {
   run(2, [](Member& me) {
     for (const int32_t cancels : {0, 1}) {
