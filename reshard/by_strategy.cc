@@ -10,13 +10,17 @@ uint64_t slices_for(uint64_t bytes, size_t hops, uint64_t bundle_bytes) {
   constexpr uint64_t kOverlap = 16;
   constexpr uint64_t kSmallest = 64;
   constexpr uint64_t kMax = 65'536;
+  // Messages of short slices cost more than they bring.
+  constexpr uint64_t kMaxShort = 64;
+  constexpr uint64_t kShort = 64u << 10;
   constexpr uint64_t kUsual = 8;
   if (bundle_bytes == 0) return kUsual;
   uint64_t slice = bundle_bytes;
   if (hops > 1) {
     slice = std::clamp(bytes / kOverlap, std::max<uint64_t>(slice / kSmallest, 1), slice);
   }
-  return std::clamp<uint64_t>(bytes / slice + (bytes % slice != 0 ? 1 : 0), 1, kMax);
+  const uint64_t most = std::min(std::max(kMaxShort, bytes / kShort), kMax);
+  return std::clamp<uint64_t>(bytes / slice + (bytes % slice != 0 ? 1 : 0), 1, most);
 }
 
 uint64_t bytes_of(const Tensor& tensor) {

@@ -35,7 +35,7 @@ struct Wishes {
 
 // Returns the number of slices into which a plan with |hops| cuts a tensor of |bytes|. With several
 // hops, slices may be smaller than |bundle_bytes|, so that the hops overlap. Returns at most
-// 65,536, and 8 if |bundle_bytes| is 0 (unknown).
+// 65,536, more than 64 only if slices have 64 KiB, and 8 if |bundle_bytes| is 0 (unknown).
 uint64_t slices_for(uint64_t bytes, size_t hops, uint64_t bundle_bytes);
 
 // Returns the bytes of the whole tensor.

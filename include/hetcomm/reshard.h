@@ -325,10 +325,10 @@ typedef struct hetcomm_reshard_options {
   /* Distinguishes reshard plans between the same ranks. Plans with the same tag are paired in the
    * order in which each rank created them. */
   uint64_t tag;
-  /* Approximate size of messages in bytes. A long tensor is cut into slices, at most 65,536, which
-   * are gathered, sent and scattered one behind the other. It is cut along the outermost dimension
-   * that has enough elements, so that rows stay whole. Short tensors share messages. 0: the library
-   * chooses. */
+  /* Approximate size of messages in bytes. A long tensor is cut into slices, which are gathered,
+   * sent and scattered one behind the other: up to 64 of any size, or up to 65,536 of at least 64
+   * KiB of the whole tensor. It is cut along the outermost dimension that has enough elements, so
+   * that rows stay whole. Short tensors share messages. 0: the library chooses. */
   uint64_t slice_bytes;
   /* GATHER_P2P_SCATTER: the number of slabs into which the first dimension is cut. 0: the greatest
    * common divisor of the numbers of pieces into which the two layouts cut it (HetAuto, section

@@ -96,6 +96,8 @@ TEST(Lists, LongTensorsHaveAsManySlicesAsWanted) {
   EXPECT_EQ(slices_for(4096 * kMiB, 3, 4 * kMiB), 1024U);
   EXPECT_EQ(slices_for(16 * kMiB, 3, 4 * kMiB), 16U) << "several hops overlap by more slices";
   EXPECT_EQ(slices_for(UINT64_MAX, 1, 1), 65'536U);
+  EXPECT_EQ(slices_for(kMiB, 1, 1000), 64U) << "short slices are few";
+  EXPECT_EQ(slices_for(16 * kMiB, 1, 1000), 256U);
 }
 
 // Four replicas of a model, each on its own host, and four engines that take a part each.
