@@ -99,14 +99,13 @@ std::string ReshardTalk::lacking() const {
 }
 
 void ReshardTalk::peer_differs(int rank, uint64_t content) {
-  client_.plan_differs(rank, status_or_code(Code::kMismatch, [&]() HETCOMM_UNDER_BATON {
-                         return fmt::format(
-                             "rank {} has made another plan than rank {} ({:016x} and {:016x}): "
-                             "layouts, the order of "
-                             "their strides, types or options differ",
-                             communicator_.rank_of(rank), communicator_.rank(), content,
-                             terms_.content);
-                       }));
+  const Status why = status_or_code(Code::kMismatch, [&]() HETCOMM_UNDER_BATON {
+    return fmt::format(
+        "rank {} has made another plan than rank {} ({:016x} and {:016x}): layouts, the order of "
+        "their strides, types or options differ",
+        communicator_.rank_of(rank), communicator_.rank(), content, terms_.content);
+  });
+  client_.plan_differs(rank, why);
 }
 
 void ReshardTalk::peer_lacks(int rank, std::string_view others) {

@@ -51,8 +51,8 @@ using ReachFunction = std::function<Reach(size_t lower, size_t upper)>;
 // kept. Another choice of |most| pairs might carry more.
 //
 // Ports of last resort are left out if other ports of both sides reach each other for certain, or
-// if they reach nothing. Otherwise they alone are used: those of both sides together, or else those
-// of one side with the other side's usual ports. Pairs of one kind only are used at a time.
+// if they reach nothing. Otherwise they carry all data: from one to another, or else between one of
+// them and a usual port of the other side.
 std::vector<PortPair> pair_ports(const std::vector<Port>& lower, const std::vector<Port>& upper,
                                  size_t most, const ReachFunction& reach);
 std::vector<PortPair> pair_ports(const std::vector<Port>& lower, const std::vector<Port>& upper,

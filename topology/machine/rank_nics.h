@@ -22,11 +22,10 @@ struct RankNics {
   std::vector<int> slower;  // left out because they are much slower than others
 };
 
-// Selects the NICs of a rank: the first |most| of each of its accelerators. A
-// rank without accelerators gets the NICs of its NUMA node if it has exactly one, and otherwise
-// those of the machine's first node. The first choices of all accelerators precede the second
-// choices. One more NIC follows for each subnet or fabric not yet covered, since a peer may be
-// reachable only there.
+// Selects the NICs of a rank: the first |most| of each of its accelerators. A rank without
+// accelerators gets the NICs of its NUMA node if it has exactly one, and otherwise those of the
+// machine's first node. The first choices of all accelerators precede the second choices. One more
+// NIC follows for each subnet or fabric not yet covered, since a peer may be reachable only there.
 // A NIC with less than a quarter of the fastest rate is left out, since the other NICs would wait
 // for it.
 RankNics nics_of_rank(const Machine& machine, const Affinity& affinity,

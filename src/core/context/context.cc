@@ -51,18 +51,13 @@ std::vector<std::string> telling_subnets(const topology::Nic& nic) {
   return telling;
 }
 
-RankNic rank_nic(const topology::Machine& machine, int index, const topology::RankNics& nics) {
+// Describes the NIC at |index|, which transports may use beside |others|.
+RankNic rank_nic(const topology::Machine& machine, int index, const std::vector<int>& others) {
   const topology::Nic& nic = machine.nics[static_cast<size_t>(index)];
-  const auto shares_with = [&](int other) {
+  const bool shares = std::any_of(others.begin(), others.end(), [&](int other) {
     return other != index &&
            topology::share_a_subnet(nic.subnets, machine.nics[static_cast<size_t>(other)].subnets);
-  };
-  // A slower NIC is used only in place of all others.
-  const bool is_slower =
-      std::find(nics.slower.begin(), nics.slower.end(), index) != nics.slower.end();
-  const bool shares =
-      std::any_of(nics.used.begin(), nics.used.end(), shares_with) ||
-      (is_slower && std::any_of(nics.slower.begin(), nics.slower.end(), shares_with));
+  });
   return {.name = {.interface = nic.interface,
                    .rdma_port = nic.rdma_device.empty() ? std::string() : nic.name(),
                    .has_address = !nic.interface.empty() && !nic.subnets.empty(),
@@ -247,12 +242,14 @@ Status Context::choose_nics() {
       log_->info("NIC {} is not used: it is down", nic.name());
     }
   }
-  for (const int index : chosen) chosen_.back().nics.push_back(rank_nic(machine, index, nics));
+  for (const int index : chosen) chosen_.back().nics.push_back(rank_nic(machine, index, chosen));
   if (!location.accelerators.empty()) share_out_nics(**view, location, chosen);
   choose_nodes(**view, location, chosen);
   describe_links(**view, chosen);
+  std::vector<int> all = chosen;
+  all.insert(all.end(), nics.slower.begin(), nics.slower.end());
   for (const int index : nics.slower) {
-    RankNic& nic = chosen_.back().nics.emplace_back(rank_nic(machine, index, nics));
+    RankNic& nic = chosen_.back().nics.emplace_back(rank_nic(machine, index, all));
     nic.port.last_resort = true;
   }
   return {};

@@ -3,6 +3,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <span>
 #include <utility>
 
 #include <fmt/core.h>
@@ -42,9 +43,6 @@ Status JobTransports::make(std::string_view wanted, const JobInterfaces& interfa
   Result<TransportChoice> choice = TransportChoice::parse(wanted, environment_.factories);
   if (!choice.ok()) return choice.status();
   route_interface_ = interface_of(interfaces.chosen, interfaces.route);
-  usual_nics_ =
-      static_cast<size_t>(std::count_if(environment_.nics.begin(), environment_.nics.end(),
-                                        [](const RankNic& nic) { return !nic.port.last_resort; }));
   for (const auto& factory : environment_.factories) {
     // A rank communicates with itself over "self", regardless of the choice for other ranks.
     if (!choice->allows(factory->name()) && factory->name() != "self") {
@@ -179,8 +177,9 @@ Status JobTransports::make_one(const TransportFactory& factory, size_t instance,
                                const ChosenInterfaces& interfaces) {
   auto made = std::make_unique<JobTransport>(handler_, owned_.size());
   // A transport that chooses its own interface uses the only NIC.
-  const bool is_only = usual_nics_ == 1;
-  const RankNic* const near = nic != nullptr ? nic : is_only ? &environment_.nics[0] : nullptr;
+  const std::span<const RankNic> all = environment_.nics;
+  const bool is_only = all.size() == 1 || (all.size() > 1 && all[1].port.last_resort);
+  const RankNic* const near = nic != nullptr ? nic : is_only ? &all[0] : nullptr;
   const TransportEnvironment environment{
       .rank = rank_,
       .size = size_,

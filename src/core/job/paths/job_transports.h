@@ -140,7 +140,6 @@ class JobTransports {
   const Credentials& credentials_;
   ConnectionHandler& handler_;
   std::string route_interface_;  // leads to the other ranks; empty: unknown
-  size_t usual_nics_ = 0;        // number of NICs that are not a last resort
   uint32_t lossy_payload_bytes_ = UINT32_MAX;
   uint64_t passes_ = 0;
   std::vector<Transport*> connected_;
