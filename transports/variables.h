@@ -12,7 +12,8 @@ inline constexpr Variable kTransports(
 inline constexpr Variable kRails(
     kInteger, kNoFile, "HETCOMM_RAILS", "4", nullptr,
     "Connections of one kind, over a network interface each, that a pair may share its bulk data "
-    "among: that of the host, and that of each device.",
+    "among: that of the host, and that of each device. If it is set, devices also use NICs that "
+    "are the first ones of other devices.",
     between(1, 64));
 inline constexpr Variable kDevicePath(
     kChoice, kNoFile, "HETCOMM_DEVICE_PATH", "auto", "auto|direct|staged",

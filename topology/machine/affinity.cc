@@ -5,27 +5,14 @@
 #include <deque>
 #include <set>
 
+#include "topology/machine/first_nics.h"
+
 namespace hetcomm::topology {
 namespace {
 
-// A NIC that a user does not have yet.
-struct Option {
-  int nic = kNone;
-  Distance distance = Distance::kOther;
-};
-
 struct User {
-  std::vector<Option> left;  // NICs not in |order| yet, in the order of Machine::nics
+  std::vector<NicOption> left;  // NICs not in |order| yet, in the order of Machine::nics
   NicOrder order;
-};
-
-// The load of a NIC: the number of its users divided by its rate.
-struct Load {
-  uint64_t users = 0;
-  uint64_t mbit_per_s = 1;
-  bool operator<(const Load& other) const {
-    return users * other.mbit_per_s < other.users * mbit_per_s;
-  }
 };
 
 // A set of indices of NICs, which is searched a word at a time.
@@ -57,7 +44,23 @@ class NicSet {
   std::vector<uint64_t> words_;
 };
 
-// Assigns one more NIC to each user that has NICs left, from the user's nearest class.
+// Returns the rate that |option| has for its user alone.
+uint64_t capacity(const NicOption& option, const std::vector<uint64_t>& rates) {
+  return std::min(option.path.mbit_per_s, rates[static_cast<size_t>(option.nic)]);
+}
+
+// Appends |nic| to the NICs of |user|. |loads| has the users of each NIC, |user| included.
+void take(User& user, int nic, const std::vector<uint64_t>& rates,
+          const std::vector<uint64_t>& loads) {
+  const auto index = static_cast<size_t>(nic);
+  const auto found = std::find_if(user.left.begin(), user.left.end(),
+                                  [&](const NicOption& option) { return option.nic == nic; });
+  user.order.push_back(
+      {nic, found->path.distance, std::min(found->path.mbit_per_s, rates[index] / loads[index])});
+  user.left.erase(found);
+}
+
+// Assigns one more NIC to each user that has NICs left, one of the best that it has left.
 //
 // Users are served one after the other. Each user gets the NIC of its choices() that then has the
 // least load. It may take the NIC that another user got in this round, if that user can move to
@@ -66,13 +69,10 @@ class NicSet {
 // loads, and therefore also the highest load.
 class Round {
  public:
-  // |fastest_only|: users take only the fastest of the nearest NICs.
-  Round(std::vector<User>& users, const std::vector<uint64_t>& rates, std::vector<uint64_t>& loads,
-        bool fastest_only)
+  Round(std::vector<User>& users, const std::vector<uint64_t>& rates, std::vector<uint64_t>& loads)
       : users_(users),
         rates_(rates),
         loads_(loads),
-        fastest_only_(fastest_only),
         dealt_(users.size(), kNone),
         users_of_(rates.size()) {
     for (size_t user = 0; user < users.size(); ++user) choices_.push_back(choices(user));
@@ -84,7 +84,7 @@ class Round {
       if (!users_[user].left.empty()) deal(user);
     }
     for (size_t user = 0; user < users_.size(); ++user) {
-      if (dealt_[user] != kNone) take(users_[user], dealt_[user]);
+      if (dealt_[user] != kNone) take(users_[user], dealt_[user], rates_, loads_);
     }
   }
 
@@ -92,14 +92,15 @@ class Round {
   // Returns the NICs that |user| can get in this round: the best ones that it does not have yet.
   NicSet choices(size_t user) const {
     NicSet nics(rates_.size());
-    const std::vector<Option>& left = users_[user].left;
+    const std::vector<NicOption>& left = users_[user].left;
     if (left.empty()) return nics;
-    const auto is_better = [this](const Option& a, const Option& b) {
-      return a.distance != b.distance ? a.distance < b.distance
-                                      : fastest_only_ && rate(a.nic) > rate(b.nic);
+    const auto is_better = [this](const NicOption& a, const NicOption& b) {
+      const uint64_t one = capacity(a, rates_);
+      const uint64_t other = capacity(b, rates_);
+      return one != other ? one > other : a.path < b.path;
     };
-    const Option best = *std::min_element(left.begin(), left.end(), is_better);
-    for (const Option& option : left) {
+    const NicOption best = *std::min_element(left.begin(), left.end(), is_better);
+    for (const NicOption& option : left) {
       if (!is_better(best, option)) nics.add(static_cast<size_t>(option.nic));
     }
     return nics;
@@ -160,32 +161,37 @@ class Round {
     return {loads_[static_cast<size_t>(nic)] + 1, rate(nic)};
   }
 
-  void take(User& user, int nic) const {
-    const auto index = static_cast<size_t>(nic);
-    const auto found = std::find_if(user.left.begin(), user.left.end(),
-                                    [&](const Option& option) { return option.nic == nic; });
-    user.order.push_back({nic, found->distance, rates_[index] / loads_[index]});
-    user.left.erase(found);
-  }
-
   std::vector<User>& users_;
   const std::vector<uint64_t>& rates_;  // by NIC
   std::vector<uint64_t>& loads_;        // by NIC: users so far, those of earlier rounds included
-  const bool fastest_only_;
-  std::set<Entry> by_load_;                 // all NICs
-  std::vector<NicSet> choices_;             // by user
-  std::vector<int> dealt_;                  // by user: its NIC of this round
+  std::set<Entry> by_load_;             // all NICs
+  std::vector<NicSet> choices_;         // by user
+  std::vector<int> dealt_;              // by user: its NIC of this round
   std::vector<std::set<size_t>> users_of_;  // by NIC: the users that it is dealt to
 };
+
+void take_first_nics(std::vector<User>& users, const std::vector<uint64_t>& rates,
+                     std::vector<uint64_t>& loads) {
+  std::vector<std::vector<NicOption>> options;
+  for (const User& user : users) options.push_back(user.left);
+  const std::vector<int> nics = assign_first_nics(options, rates);
+  for (const int nic : nics) {
+    if (nic != kNone) ++loads[static_cast<size_t>(nic)];
+  }
+  for (size_t user = 0; user < users.size(); ++user) {
+    if (nics[user] != kNone) take(users[user], nics[user], rates, loads);
+  }
+}
 
 std::vector<NicOrder> deal_all(const Machine& machine, std::vector<User> users) {
   std::vector<uint64_t> rates;
   for (const Nic& nic : machine.nics) rates.push_back(counted_mbit_per_s(machine, nic));
   std::vector<uint64_t> loads(rates.size(), 0);
+  take_first_nics(users, rates, loads);
   const auto has_more = [](const User& user) { return !user.left.empty(); };
-  for (size_t round = 0; round < kMaxNicsOfUser; ++round) {
+  for (size_t round = 1; round < kMaxNicsOfUser; ++round) {
     if (std::none_of(users.begin(), users.end(), has_more)) break;
-    Round(users, rates, loads, round > 0).run();
+    Round(users, rates, loads).run();
   }
   std::vector<NicOrder> orders;
   for (User& user : users) orders.push_back(std::move(user.order));
@@ -197,7 +203,7 @@ User make_user(const Machine& machine, const Location& location, Allows allows) 
   User user;
   for (size_t i = 0; i < machine.nics.size(); ++i) {
     const Nic& nic = machine.nics[i];
-    if (allows(nic)) user.left.push_back({static_cast<int>(i), distance(machine, location, nic)});
+    if (allows(nic)) user.left.push_back({static_cast<int>(i), path(machine, location, nic)});
   }
   return user;
 }

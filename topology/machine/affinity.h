@@ -1,11 +1,12 @@
 // Selects the NICs for the data of each accelerator and for the memory of each NUMA node. The
 // functions are pure: every rank on a host computes the same result from the same Machine.
 //
-// A user (an accelerator, or a NUMA node) gets its NICs by class of distance, nearest first. The
-// first NICs of all users are assigned together: every user gets one from its nearest class, and
-// the smallest share is as large as possible. A share is the NIC's rate divided by the number of
-// its users. The other NICs follow by distance, then rate. Users spread over equal NICs, so that
-// the second NICs are shared evenly too.
+// A user (an accelerator, or a NUMA node) gets its NICs by capacity: the NIC's rate, or the rate of
+// the narrowest link of the path to it. Equal NICs follow by the path's length (distance.h).
+// The first NICs of all users are assigned together, so that the smallest share is as large as
+// possible (first_nics.h). A share is the NIC's rate divided by the number of its users, or the
+// rate of the path's narrowest link if that is less. Users spread over NICs that are equal to them,
+// so that the second NICs are shared evenly too.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +21,8 @@ namespace hetcomm::topology {
 struct NicChoice {
   int nic = kNone;  // index in Machine::nics
   Distance distance = Distance::kOther;
-  // The NIC's rate divided by the number of users that have it at this position or earlier.
+  // The NIC's rate divided by the number of users that have it at this position or earlier, or the
+  // rate of the path's narrowest link if that is less.
   uint64_t share_mbit_per_s = 0;
   bool operator==(const NicChoice&) const = default;
 };

@@ -1,6 +1,8 @@
 #include "topology/machine/distance.h"
 
 #include <algorithm>
+#include <map>
+#include <tuple>
 #include <vector>
 
 namespace hetcomm::topology {
@@ -57,6 +59,101 @@ std::vector<Location> locations_of(const Nic& nic) {
   return locations;
 }
 
+// The distances that the kernel assumes where the firmware tells none.
+constexpr uint32_t kLocalNumaDistance = 10;
+constexpr uint32_t kRemoteNumaDistance = 20;
+
+// Returns the least distance between a node of |a| and a node of |b|.
+uint32_t numa_distance(const Machine& machine, const std::vector<int>& a,
+                       const std::vector<int>& b) {
+  uint32_t least = share_a_node(machine, a, b) ? kLocalNumaDistance : kRemoteNumaDistance;
+  bool is_first = true;
+  for (const int one : a) {
+    const std::vector<uint32_t>& known = machine.numa_nodes[static_cast<size_t>(one)].distances;
+    for (const int other : b) {
+      if (static_cast<size_t>(other) >= known.size()) continue;
+      const uint32_t told = known[static_cast<size_t>(other)];
+      least = is_first ? told : std::min(least, told);
+      is_first = false;
+    }
+  }
+  return least;
+}
+
+bool is_other_package(const Machine& machine, const std::vector<int>& a,
+                      const std::vector<int>& b) {
+  const auto package = [&](int node) {
+    return machine.numa_nodes[static_cast<size_t>(node)].package;
+  };
+  return !a.empty() && !b.empty() && std::all_of(a.begin(), a.end(), [&](int one) {
+    return package(one) != kNone && std::all_of(b.begin(), b.end(), [&](int other) {
+             return package(other) != kNone && package(one) != package(other);
+           });
+  });
+}
+
+// Returns the objects below |end| on the way up from |function|: all but the root complex if |end|
+// is kNone.
+std::vector<int> way_below(const Machine& machine, int function, int end) {
+  std::vector<int> way = way_up(machine, function);
+  const auto last = std::find(way.begin(), way.end(), end);
+  way.erase(last, way.end());
+  if (end == kNone && !way.empty() && node_at(machine, way.back()).kind == PciKind::kRootComplex) {
+    way.pop_back();
+  }
+  return way;
+}
+
+// Returns the objects from |function| up to |end| whose links not all paths of |function| cross.
+// The port above a function reports the function's own link, if it leads to nothing else.
+std::vector<int> way_beyond_own_link(const Machine& machine, int function, int end) {
+  std::vector<int> way = way_below(machine, function, end);
+  const auto is_other_child = [&](const PciNode& node) {
+    return node.parent == way[1] && &node != &node_at(machine, function);
+  };
+  const bool has_port =
+      way.size() > 1 && std::none_of(machine.pci.begin(), machine.pci.end(), is_other_child);
+  way.erase(way.begin(), way.begin() + std::min<ptrdiff_t>(std::ssize(way), has_port ? 2 : 1));
+  return way;
+}
+
+// Returns the narrowest link between |from| and |nic|, as in Path::mbit_per_s.
+uint64_t narrowest_link(const Machine& machine, const Location& from, const Nic& nic) {
+  std::map<int, size_t> crossings;  // by object at the lower end of a link: functions whose bytes
+                                    // cross it
+  for (const int function : nic.functions) {
+    const int top = meet(machine, from.function, function).node;
+    for (const int each : way_below(machine, function, top)) ++crossings[each];
+    if (from.function == kNone) continue;
+    for (const int each : way_beyond_own_link(machine, from.function, top)) ++crossings[each];
+  }
+  uint64_t narrowest = Path::kNotLimited;
+  for (const auto& [object, functions] : crossings) {
+    const uint64_t rate = node_at(machine, object).mbyte_per_s * 8;
+    if (rate != 0) narrowest = std::min(narrowest, rate * nic.functions.size() / functions);
+  }
+  return narrowest;
+}
+
+// Returns the path from |from| to one location of a NIC, without its rate.
+Path path_to(const Machine& machine, const Location& from, const Location& to) {
+  const std::vector<int>& a = numa_nodes_at(machine, from);
+  const std::vector<int>& b = numa_nodes_at(machine, to);
+  Path path{.distance = distance(machine, from, to),
+            .numa_distance = numa_distance(machine, a, b),
+            .is_other_package = is_other_package(machine, a, b)};
+  const int top = meet(machine, from.function, to.function).node;
+  for (const int function : {from.function, to.function}) {
+    if (function == kNone) continue;
+    for (const int each : way_up(machine, function)) {
+      if (each == top) break;
+      if (node_at(machine, each).kind != PciKind::kFunction) ++path.bridges;
+    }
+  }
+  if (top != kNone && node_at(machine, top).kind != PciKind::kFunction) ++path.bridges;
+  return path;
+}
+
 }  // namespace
 
 Distance distance(const Machine& machine, const Location& from, const Location& to) {
@@ -76,6 +173,20 @@ Distance distance(const Machine& machine, const Location& from, const Nic& nic) 
     farthest = std::max(farthest, distance(machine, from, location));
   }
   return farthest;
+}
+
+std::strong_ordering Path::operator<=>(const Path& other) const {
+  return std::tie(distance, bridges, numa_distance, is_other_package) <=>
+         std::tie(other.distance, other.bridges, other.numa_distance, other.is_other_package);
+}
+
+Path path(const Machine& machine, const Location& from, const Nic& nic) {
+  Path longest{.distance = Distance::kSameSwitch};
+  for (const Location& location : locations_of(nic)) {
+    longest = std::max(longest, path_to(machine, from, location));
+  }
+  longest.mbit_per_s = narrowest_link(machine, from, nic);
+  return longest;
 }
 
 const char* word_of(Distance distance) {

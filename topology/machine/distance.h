@@ -1,6 +1,7 @@
 // Computes the distance between two objects of one host. The functions are pure.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <vector>
 
@@ -33,6 +34,28 @@ Distance distance(const Machine& machine, const Location& from, const Location& 
 // Returns the largest distance to a function that carries |nic|, since a bond may use any of its
 // functions.
 Distance distance(const Machine& machine, const Location& from, const Nic& nic);
+
+// The path between an object and a NIC. The members up to |is_other_package| order paths that carry
+// equally much, shortest first.
+struct Path {
+  Distance distance = Distance::kOther;
+  uint32_t bridges = 0;           // root ports, ports of switches and root complexes on the path
+  uint32_t numa_distance = 0;     // the kernel's distance between the nodes of both ends
+  bool is_other_package = false;  // both ends are known to be in different processor packages
+  // The rate of the narrowest PCIe link that only some of the object's paths use; kNotLimited: none
+  // is known. The object's own link is on all of its paths, and may be slow while it is idle.
+  uint64_t mbit_per_s = kNotLimited;
+
+  static constexpr uint64_t kNotLimited = UINT64_MAX;
+  // Orders by all members but the rate.
+  std::strong_ordering operator<=>(const Path& other) const;
+  bool operator==(const Path& other) const { return (*this <=> other) == 0; }
+};
+
+// Returns the path from |from| to |nic|. The bytes of a bond are divided evenly among its
+// functions, so its path is as long as the longest one, and a link limits only those bytes that
+// cross it.
+Path path(const Machine& machine, const Location& from, const Nic& nic);
 
 // Returns "switch", "root complex", "NUMA node" or "other".
 const char* word_of(Distance distance);

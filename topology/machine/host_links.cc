@@ -151,6 +151,10 @@ Status read_told_devices(ByteReader& reader, HostLinks* links) {
                                                                 &links->devices.emplace_back());
     if (!good) return bad_links("a device uses a NIC that is not there");
   }
+  links->located_devices = reader.read<uint64_t>();
+  const auto keeps_all_nics = reader.read<uint8_t>();
+  if (keeps_all_nics > 1) return bad_links("a flag is neither set nor clear");
+  links->keeps_all_nics = keeps_all_nics != 0;
   return {};
 }
 
@@ -220,6 +224,8 @@ std::vector<std::byte> encode_host_links(const HostLinks& links) {
       write_indices(writer, links.devices[i]);
     }
   }
+  writer.write(links.located_devices);
+  writer.write(static_cast<uint8_t>(links.keeps_all_nics ? 1 : 0));
   return writer.take();
 }
 

@@ -37,7 +37,16 @@ struct HostLinks {
   // For each device of the rank's context, the indices in |nics| of the NICs that its data uses,
   // best first. Device 0 is the host's memory. Devices beyond the end use the NICs of device 0.
   std::vector<std::vector<uint8_t>> devices;
+  // Devices whose location on the host is known, as bits by device number.
+  uint64_t located_devices = 0;
+  // The devices also use NICs that are the first ones of other devices (own_nics.h), since the user
+  // has set the number of NICs.
+  bool keeps_all_nics = false;
 
+  bool is_located(size_t device) const {
+    return device < devices.size() && device < kMaxLocated && (located_devices >> device & 1) != 0;
+  }
+  static constexpr size_t kMaxLocated = 64;
   // Returns the indices in |nics| of the NICs that the data of |device| uses, best first.
   std::span<const uint8_t> nics_of(size_t device) const;
   bool operator==(const HostLinks&) const = default;

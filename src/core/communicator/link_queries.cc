@@ -17,9 +17,13 @@ Result<PairingReport> LinkQueries::pairing_report(int32_t rank, size_t device) {
                        .most_rails = context_.config().number(variable::kRails),
                        .pairings = {},
                        .machine = view.value()->machine,
-                       .order = context_.nic_order(*view.value(), owner)};
+                       .order = context_.nic_order(*view.value(), owner),
+                       .left_nics = {}};
   const Engine::Baton baton(job_.engine());
-  report.pairings = job_.paths().pairings(in_job(rank));
+  report.pairings = job_.paths().pairings(in_job(rank), device);
+  for (const auto& each : job_.transports().all()) {
+    if (job_.leaves_to_others(device, *each)) report.left_nics.push_back(each->nic);
+  }
   return report;
 }
 

@@ -275,7 +275,12 @@ void Context::describe_links(const topology::HostView& view, const std::vector<i
   for (const topology::NicOrder& order : view.affinity.numa_nodes) {
     for (const topology::NicChoice& choice : order) others.push_back(choice.nic);
   }
-  chosen_.back().links = topology::host_links(view.machine, devices, others);
+  topology::HostLinks& links = chosen_.back().links;
+  links = topology::host_links(view.machine, devices, others);
+  links.keeps_all_nics = config_.is_set(variable::kRails);
+  for (const size_t device : placed_devices_) {
+    if (device < topology::HostLinks::kMaxLocated) links.located_devices |= uint64_t{1} << device;
+  }
 }
 
 // Decides the NUMA nodes of memory and threads on a host with several NUMA nodes.

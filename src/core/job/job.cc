@@ -255,6 +255,7 @@ Status Job::take_members(Meeting met, std::optional<topology::LinkModel> model) 
   credentials_.incarnations = std::make_shared<std::vector<uint64_t>>(
       met.digest.incarnations.begin(), met.digest.incarnations.end());
   peers_.set(std::move(met.digest));
+  leave_nics_to_others();
   for (auto& [rank, offers] : met.offers) peers_.set_offers(rank, std::move(offers));
   if (model) {
     HETCOMM_RETURN_IF_ERROR(check_ranks(*model, peers_));
@@ -502,6 +503,21 @@ void Job::prepare_for_holds() {
   services_.data.device_access.prepare_for_holds(services_.data.near);
 }
 
+bool Job::leaves_to_others(size_t device, const JobTransport& transport) const {
+  return peers_.own_nics(rank()).is_left_by(environment_.host_links, device, transport.model_nic);
+}
+
+void Job::leave_nics_to_others() {
+  std::vector<NearTransports::Served> served;
+  for (const auto& each : transports_.all()) {
+    for (size_t device = 1; device < RankNic::kMaxDevices; ++device) {
+      if (leaves_to_others(device, *each)) each->devices &= ~(uint64_t{1} << device);
+    }
+    served.push_back({each->kind, each->devices});
+  }
+  services_.data.near.set(served);
+}
+
 // The job keeps its transports and their NICs. The device uses those that are near it.
 void Job::meet_device(size_t index, const HostResources& resources) {
   if (index < resources.memory.devices.size()) {
@@ -519,7 +535,9 @@ void Job::meet_device(size_t index, const HostResources& resources) {
                  (candidate.name.interface == each.nic || candidate.name.rdma_port == each.nic);
         });
     if (!each.nic.empty()) {
-      const bool is_near = nic != resources.nics.end() && (nic->devices & bit) != 0;
+      const bool is_near =
+          nic != resources.nics.end() && (nic->devices & bit) != 0 &&
+          !peers_.own_nics(rank()).is_left_by(resources.links, index, each.model_nic);
       each.devices = is_near ? each.devices | bit : each.devices & ~bit;
       services_.data.device_access.set_far(
           i, index, nic != resources.nics.end() && (nic->far_devices & bit) != 0);

@@ -126,6 +126,9 @@ class Job final : public EngineDriven, private DeviceUser {
   // Applies |resources| to device |index|, which was added after the job was made. May throw
   // std::bad_alloc.
   void meet_device(size_t index, const HostResources& resources) HETCOMM_UNDER_BATON;
+  // Returns whether |device| leaves the NIC of |transport| to devices of the job's ranks on this
+  // host that use the NIC first.
+  bool leaves_to_others(size_t device, const JobTransport& transport) const HETCOMM_UNDER_BATON;
   // Sends |rank| a message that wakes it, so that it checks everything that it waits for.
   void wake(int rank) HETCOMM_UNDER_BATON;
 
@@ -166,6 +169,7 @@ class Job final : public EngineDriven, private DeviceUser {
                                                              const std::string& scope,
                                                              uint64_t deadline_ns) const;
   Status check_own(const JobDigest& digest, const RankProfile& own) const;
+  void leave_nics_to_others() HETCOMM_UNDER_BATON;
   Status take_members(Meeting met, std::optional<topology::LinkModel> model) HETCOMM_UNDER_BATON;
   Status wait_for_control(uint64_t deadline_ns);
   // DeviceUser

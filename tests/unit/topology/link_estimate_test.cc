@@ -153,7 +153,9 @@ TEST(HostLinks, LargestHostFitsTheSizeLimit) {
     for (int i = 0; i < 20; ++i) each.push_back(i);
     std::shuffle(each.begin(), each.end(), random);
   }
-  const HostLinks links = host_links(tree.machine, devices, {});
+  HostLinks links = host_links(tree.machine, devices, {});
+  links.located_devices = UINT64_MAX - 1;
+  links.keeps_all_nics = true;
   EXPECT_THAT(links.nics, SizeIs(kMaxHostNics));
   EXPECT_EQ(links.nics_of(79).data(), links.nics_of(0).data());
   const std::vector<std::byte> bytes = encode_host_links(links);

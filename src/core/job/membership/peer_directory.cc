@@ -1,6 +1,7 @@
 #include "src/core/job/membership/peer_directory.h"
 
 #include <algorithm>
+#include <map>
 #include <span>
 #include <utility>
 
@@ -16,10 +17,45 @@ void PeerDirectory::set(JobDigest digest) {
   digest_.incarnations.clear();  // the credentials contain them
   digest_.incarnations.shrink_to_fit();
   for (const auto& [kind, cost] : digest_.costs) links_.set(kind, cost);
+  divide_nics();
+}
+
+// Decodes what the ranks say of their hosts' links, and divides the NICs of each host.
+void PeerDirectory::divide_nics() {
+  std::vector<topology::HostLinks> decoded;  // by index in JobDigest::links
   for (const std::string& links : digest_.links) {
     Result<topology::HostLinks> said = topology::decode_host_links(std::as_bytes(std::span(links)));
-    said_.push_back(said.ok() ? std::move(said).value() : topology::HostLinks{});
+    decoded.push_back(said.ok() ? std::move(said).value() : topology::HostLinks{});
   }
+  const size_t ranks = std::min(digest_.host_of.size(), digest_.links_of.size());
+  std::vector<topology::OwnNics> of_hosts;
+  for (size_t rank = 0; rank < ranks; ++rank) {
+    const size_t host = digest_.host_of[rank];
+    if (host >= of_hosts.size()) of_hosts.resize(host + 1);
+    of_hosts[host].add(decoded[digest_.links_of[rank]]);
+  }
+  // Hosts whose ranks have equal devices are kept once.
+  std::map<topology::OwnNics, size_t> divisions;
+  for (const topology::OwnNics& each : of_hosts) {
+    const auto [entry, is_new] = divisions.try_emplace(each, own_nics_.size());
+    if (is_new) own_nics_.push_back(each);
+    division_of_.push_back(entry->second);
+  }
+  std::map<std::pair<size_t, uint32_t>, size_t> known;  // by division and index in |decoded|
+  for (size_t rank = 0; rank < ranks; ++rank) {
+    const size_t division = division_of_[digest_.host_of[rank]];
+    const uint32_t links = digest_.links_of[rank];
+    const auto [entry, is_new] = known.try_emplace({division, links}, said_.size());
+    said_of_.push_back(entry->second);
+    if (!is_new) continue;
+    said_.push_back(decoded[links]);
+    own_nics_[division].remove_left(said_.back());
+  }
+}
+
+const topology::OwnNics& PeerDirectory::own_nics(int rank) const {
+  static const topology::OwnNics kNone;
+  return host(rank) < division_of_.size() ? own_nics_[division_of_[host(rank)]] : kNone;
 }
 
 bool PeerDirectory::is_within(std::string_view kind) const {
@@ -102,7 +138,7 @@ void PeerDirectory::estimate_link_model() {
 const topology::HostLinks& PeerDirectory::said_by(int rank) const {
   static const topology::HostLinks kNothing;
   const auto index = static_cast<size_t>(rank);
-  return index < digest_.links_of.size() ? said_[digest_.links_of[index]] : kNothing;
+  return index < said_of_.size() ? said_[said_of_[index]] : kNothing;
 }
 
 const topology::LinkHost& PeerDirectory::model_host(int rank) const {

@@ -20,6 +20,7 @@
 #include "src/core/job/membership/transport_costs.h"
 #include "topology/links/link_model.h"
 #include "topology/machine/host_links.h"
+#include "topology/machine/own_nics.h"
 
 namespace hetcomm {
 
@@ -57,6 +58,8 @@ class PeerDirectory {
   topology::LinkEnd link_end(const RankDevice& of) const {
     return {model_host(of.rank).label, model_nic(of, 0)};
   }
+  // Returns the NICs that the devices of the ranks on the rank's host use first.
+  const topology::OwnNics& own_nics(int rank) const;
   // Returns the cost of the link model's route to rank |to| over NIC |nic| of rank |from|. Returns
   // nothing if the model has no such route, as within a host. If the model does not know |nic|, the
   // only NIC of |from|'s host limits the rate. If that host has several NICs, none of them does. A
@@ -93,6 +96,7 @@ class PeerDirectory {
   RankPlacement placement(const std::vector<int>& ranks) const;
 
  private:
+  void divide_nics();
   uint32_t host(int rank) const { return digest_.host_of[static_cast<size_t>(rank)]; }
   // Returns whether transports of |kind| stay inside a host.
   bool is_within(std::string_view kind) const;
@@ -107,7 +111,12 @@ class PeerDirectory {
   JobDigest digest_;
   std::vector<std::unique_ptr<const std::vector<PeerInfo::Offer>>> offers_;  // null: unknown
   TransportCosts links_;
-  std::vector<topology::HostLinks> said_;  // decoded JobDigest::links, by index
+  std::vector<topology::OwnNics> own_nics_;  // the different ones
+  std::vector<size_t> division_of_;          // by host: index in |own_nics_|
+  // The different reports of ranks on their hosts' links, without the NICs that their devices leave
+  // to other devices.
+  std::vector<topology::HostLinks> said_;
+  std::vector<size_t> said_of_;  // by rank: index in |said_|
   std::optional<topology::LinkModel> model_;
   bool is_estimate_ = false;      // the model is an estimate, not measured
   std::vector<int> model_hosts_;  // by rank: index of its host in the model

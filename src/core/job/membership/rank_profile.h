@@ -60,7 +60,7 @@ struct RankProfile {
 
 // Version of profiles. Cards contain it too, so that ranks that would not understand each other's
 // profiles detect it when the job is created.
-inline constexpr uint16_t kProfileVersion = 17;
+inline constexpr uint16_t kProfileVersion = 18;
 
 std::vector<std::byte> encode_profile(const RankProfile& own);
 // Encodes a refusal, which replaces the profile or card of a rank that cannot take part. |version|

@@ -220,10 +220,19 @@ bool PairPaths::is_in_use(Pair* pair, const RailEnds& ends) {
   return pair != nullptr && pair->association().rails().find_over(ends) != nullptr;
 }
 
-std::vector<Pairing> PairPaths::pairings(int rank) {
+// Returns what the data of |device| has needed so far or, if there was none, what it will need.
+std::vector<RailMasks> PairPaths::needs_of(size_t device, Pair* pair) {
+  const uint64_t near = data_.near.of_device(device);
+  std::vector<RailMasks> needs = known_needs(pair);
+  std::erase_if(needs, [&](const RailMasks& each) { return each.own != near; });
+  if (needs.empty()) needs.push_back({.own = near});
+  return needs;
+}
+
+std::vector<Pairing> PairPaths::pairings(int rank, size_t device) {
   std::vector<Pairing> result;
   Pair* const pair = pairs_.find(rank);
-  for (const Candidate& candidate : candidates(rank, known_needs(pair))) {
+  for (const Candidate& candidate : candidates(rank, needs_of(device, pair))) {
     const PeerInfo::Offer* const offer = candidate.offer;
     result.push_back({.kind = std::string(candidate.transport->kind),
                       .transport = candidate.transport->name,

@@ -61,8 +61,8 @@ class PairPaths final : public PairConnector,
   void give_up(int rank) HETCOMM_UNDER_BATON;
   // Returns readable text: which transports reach |rank|, which are in use, and their measurements.
   std::string explain(int rank) HETCOMM_UNDER_BATON;
-  // Returns all possible connections to |rank|, best first.
-  std::vector<Pairing> pairings(int rank) HETCOMM_UNDER_BATON;
+  // Returns all possible connections to |rank|, best first, with their roles for data of |device|.
+  std::vector<Pairing> pairings(int rank, size_t device) HETCOMM_UNDER_BATON;
 
   // PairConnector
   void connect(int rank) override HETCOMM_UNDER_BATON;
@@ -116,6 +116,7 @@ class PairPaths final : public PairConnector,
   // Returns the need of data that any transport may carry, and the needs of the data that |pair|
   // has moved so far. |pair| may be null.
   static std::vector<RailMasks> known_needs(Pair* pair) HETCOMM_UNDER_BATON;
+  std::vector<RailMasks> needs_of(size_t device, Pair* pair) HETCOMM_UNDER_BATON;
   // Returns OK if |own| reaches transport |index| of |rank|, and otherwise the reason. Caches a
   // positive result.
   Status reach(int rank, const JobTransport& own, size_t index) HETCOMM_UNDER_BATON;

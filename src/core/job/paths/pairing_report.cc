@@ -70,6 +70,9 @@ std::string why_unused(const PairingReport& report, const Pairing& pairing) {
   if (pairing.port.last_resort || pairing.to.last_resort) {
     return "a last resort, for peers that nothing else reaches";
   }
+  const bool is_left = std::find(report.left_nics.begin(), report.left_nics.end(), pairing.nic) !=
+                       report.left_nics.end();
+  if (is_left) return "it is left to another device of this job, which uses it first";
   if (topology::reach(pairing.port, pairing.to) == topology::Reach::kMaybe &&
       has_surer(report, pairing)) {
     return "no subnet or fabric joins the two, and others are joined";

@@ -43,6 +43,8 @@ struct PairingReport {
   topology::Machine machine;
   // The order in which the device uses the machine's NICs.
   topology::NicOrder order;
+  // Names of the NICs that the device leaves to other devices (topology/machine/own_nics.h).
+  std::vector<std::string> left_nics;
 };
 
 std::string to_text(const PairingReport& report);
