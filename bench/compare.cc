@@ -134,7 +134,7 @@ Pairs pairs_of(const std::vector<Trial>& ours, const std::vector<Trial>& theirs,
   return pairs;
 }
 
-// Adds |rows| to the report. An implementation with a single transport is measured beside each
+// Adds |rows| to the report. An implementation with a single transport is measured for each
 // transport of hetcomm, but its rows are added only once.
 void add_rows(const Implementation& implementation, std::vector<Row> rows, Report* report) {
   if (rows.empty()) return;
@@ -149,7 +149,7 @@ void add_rows(const Implementation& implementation, std::vector<Row> rows, Repor
   std::move(rows.begin(), rows.end(), std::back_inserter(report->rows));
 }
 
-// Returns why there is no peer to compare with.
+// Returns an error that explains why there is no peer to compare with.
 std::string nobody(const Report& report) {
   std::string why;
   for (const std::string& note : report.notes) {
@@ -240,7 +240,7 @@ std::vector<Row> median_rows(const std::vector<Trial>& trials, const std::string
     std::sort(candidates.begin(), candidates.end(),
               [](const Row& a, const Row& b) { return figure(a) < figure(b); });
     Row middle = candidates[candidates.size() / 2];
-    // A single wrong byte in any round counts.
+    // Wrong bytes in any round must be reported.
     for (const Row& row : candidates) {
       middle.measured.wrong = std::max(middle.measured.wrong, row.measured.wrong);
     }

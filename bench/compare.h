@@ -22,8 +22,8 @@ struct Trial {
 
 // Runs |works| with hetcomm (the first implementation) and the others, |rounds| times. Fills in
 // rows (medians in the most frequent placement), placements and ratios. Calls |tell| with a line of
-// progress before each launch. Returns "", or why hetcomm itself could not be measured. A peer that
-// fails is left out, with a note in the report.
+// progress before each launch. Returns "", or an error if hetcomm itself could not be measured or
+// no peer can take part. A peer that fails is left out, with a note in the report.
 std::string compare(const std::vector<Implementation>& implementations,
                     const std::vector<Work>& works, int rounds, double silence_seconds,
                     const std::function<void(const std::string&)>& tell, Report* report);
@@ -35,8 +35,9 @@ void compare_variants(std::vector<Row> rows, int rounds, Report* report);
 // Returns the ratios of |ours| to |theirs|, one for each placement and point in both. Pure.
 std::vector<Ratio> ratios_of(const std::vector<Trial>& ours, const std::vector<Trial>& theirs);
 
-// Returns, for each point, the row with the median figure() among the |trials| in |placement|. Its
-// count of wrong bytes is the largest of all. Uses all trials if none has |placement|. Pure.
+// Returns, for each point, the row with the median figure() among the |trials| in |placement|. The
+// row's count of wrong bytes is the largest in any of these trials. Uses all trials if none has
+// |placement|. Pure.
 std::vector<Row> median_rows(const std::vector<Trial>& trials, const std::string& placement);
 
 }  // namespace bench

@@ -3,7 +3,7 @@
 namespace bench {
 namespace {
 
-// Limit on the operations that are tried until the peer's memory is mapped.
+// The maximum number of operations to try until one is direct.
 constexpr int kMaxFirstOperations = 100;
 
 int32_t own_device(const tools::Session& session, const Work& work) {
@@ -99,7 +99,8 @@ void HetcommBackend::expose(uint64_t bytes, int slots, Exposed exposed) {
                                          HETCOMM_REGISTER_CALLER_PROGRESS),
                  "registering memory");
   remote_ = exchange(slots_.exposed());
-  // Warm up one rank after the other: a rank that waits for a word serves its peer.
+  // One rank warms up after the other, since a rank that waits for a word also makes progress for
+  // its peer.
   if (rank() == 0) warm_up(exposed);
   if (rank() == 0) send_word(1, 0);
   receive_word(1 - rank());
@@ -108,7 +109,7 @@ void HetcommBackend::expose(uint64_t bytes, int slots, Exposed exposed) {
   traffic_.mark();
 }
 
-// Exchanges this rank's memory for the peer's.
+// Sends a description of this rank's memory to the peer, and imports the peer's memory.
 hetcomm_remote_memory_t* HetcommBackend::exchange(hetcomm_memory_t* memory) {
   std::vector<uint8_t> mine(HETCOMM_EXPORT_MAX_BYTES);
   std::vector<uint8_t> theirs(HETCOMM_EXPORT_MAX_BYTES);

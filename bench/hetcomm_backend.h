@@ -36,9 +36,9 @@ class HetcommBackend {
   uint8_t* send_slot(int slot) const { return slots_.host().send_slot(slot); }
   Slots& slots() { return slots_; }
   const Traffic& traffic() const { return traffic_; }
-  // Returns the path since prepare() or expose(), such as "shm/eager" or "shm/direct". After
-  // prepare(), returns the path of this rank's messages to rank 0, or on rank 0 to rank 1. After
-  // expose(), returns the path of this rank's operations on the peer's memory.
+  // Returns the path of transfers since prepare() or expose(), such as "shm/eager" or "shm/direct".
+  // After prepare(), this is the path of this rank's messages to rank 0, or on rank 0 to rank 1.
+  // After expose(), it is the path of this rank's operations on the peer's memory.
   std::string path() const { return traffic_.path(remote_ != nullptr); }
 
   void send(int peer, int slot) { tools::wait(post_send(peer, slot)); }
@@ -132,7 +132,7 @@ class HetcommBackend {
   static constexpr uint64_t kWord = 2;
   static constexpr uint64_t kExport = 3;
 
-  // Returns options that order operations in the stream, or nullptr if the work uses none.
+  // Returns options that order operations in the stream, or nullptr if the work uses no stream.
   const hetcomm_operation_options_t* in_order(hetcomm_group_t* group) {
     if (ordered_.stream == nullptr) return nullptr;
     ordered_.group = group;
@@ -171,7 +171,7 @@ class HetcommBackend {
   std::vector<hetcomm_request_t*> requests_;
   hetcomm_remote_memory_t* remote_ = nullptr;
   hetcomm_operation_options_t notifying_{};
-  hetcomm_operation_options_t ordered_{};  // its stream is null unless the work asks for one
+  hetcomm_operation_options_t ordered_{};  // its stream is null unless the work requests one
   hetcomm_group_t* group_ = nullptr;       // starts operations together in the stream, or null
   std::vector<uint64_t> previous_;
   Collective operation_ = Collective::kBarrier;

@@ -13,9 +13,9 @@
 namespace bench {
 
 struct Implementation {
-  // A Launcher makes the launch with which the implementation carries out one work.
+  // A Launcher creates the tools::Launch that runs one work with the implementation.
   struct Launcher {
-    std::string refusal;  // why it cannot carry out the work, or ""
+    std::string refusal;  // why it cannot run the work, or ""
     std::function<tools::Launch()> launch;
   };
 
@@ -23,13 +23,13 @@ struct Implementation {
   // The only transport that the library supports ("tcp" for Gloo), or "" if it uses the requested
   // one.
   std::string only_transport;
-  std::vector<Launcher> works;  // one for each work to measure, in their order
+  std::vector<Launcher> works;  // one for each work to measure, in the same order
 };
 
 using RowFunction = std::function<void(const Row& row)>;
 
-// Carries out |work|, whose index among the works to measure is |number|. Calls |on_row| after each
-// point. Returns "", or the error.
+// Runs |work|, whose index among the works to measure is |number|. Calls |on_row| after each point.
+// Returns "", or the error.
 std::string measure(const Implementation& implementation, size_t number, const Work& work,
                     double silence_seconds, const RowFunction& on_row);
 

@@ -145,7 +145,7 @@ int run_pipeline(tools::Launcher launcher, const Options& options) {
   return status_of(draw_plot(options.output, json) && printed);
 }
 
-// Measures pipelines over links that the driver makes, or beside torch's.
+// Measures pipelines over emulated links that the driver creates, or compares them with torch's.
 int run_pipelines(const Options& options) {
   const PipelineOptions pipeline = pipeline_of(options);
   std::vector<double> delays_ms = pipeline.delays_ms;

@@ -1,4 +1,4 @@
-// The tests that measure a whole job: links, affinity, queue, pipeline and reshard.
+// Runs the tests that measure a whole job: links, affinity, queue, pipeline and reshard.
 #pragma once
 
 #include "bench/options.h"

@@ -162,7 +162,7 @@ int run_words(int argc, char** argv) {
 }
 
 int run_between_hosts(const Options& options, Report report) {
-  // --timeout also limits the time in which a client finds the listener. A listener waits forever.
+  // --timeout also limits how long a client tries to find the listener. A listener waits forever.
   if (options.output.silence_given) {
     setenv("HETCOMM_BOOTSTRAP_TIMEOUT", fmt::format("{}s", options.output.silence_seconds).c_str(),
            1);
@@ -198,7 +198,8 @@ void warn_of_idle_nic(const std::string& nic, const std::vector<Work>& works) {
 }
 
 int run_program(int argc, char** argv) {
-  // Turns the fatal signal for a file above the size limit (ulimit -f) into an error of the write.
+  // Ignores the fatal signal for exceeding the file size limit (ulimit -f), so that the write fails
+  // with an error instead.
   std::signal(SIGXFSZ, SIG_IGN);
   if (argc > 1 && std::strcmp(argv[1], "--runner") == 0) return run_words(argc, argv);
   Options options;

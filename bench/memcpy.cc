@@ -58,7 +58,7 @@ void copy_windows(const HostBuffers& buffers, int window, int64_t iterations) {
     for (int slot = 0; slot < window; ++slot) {
       std::memcpy(buffers.receive_slot(slot), buffers.send_slot(slot),
                   static_cast<size_t>(buffers.bytes()));
-      // Nothing reads the copies. This keeps the compiler from removing them.
+      // Keeps the compiler from removing the copies, which nothing reads.
       __asm__ volatile("" ::: "memory");
     }
   }
@@ -74,7 +74,8 @@ int64_t choose_iterations(const HostBuffers& buffers, const Workload& workload, 
   if (workload.iterations > 0) return (workload.iterations + window - 1) / window * window;
   for (int64_t iterations = window;; iterations *= 4) {
     double seconds = timed(buffers, window, iterations);
-    // Takes the faster of two passes, since an interrupted one would look long enough.
+    // Takes the faster of two passes, since an interruption could make a short pass look long
+    // enough.
     if (seconds >= workload.seconds / 8)
       seconds = std::min(seconds, timed(buffers, window, iterations));
     if (seconds < workload.seconds / 8) continue;

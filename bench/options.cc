@@ -45,7 +45,7 @@ CLI::Validator one_of(const std::string& what, const Words& known) {
           ""};
 }
 
-// Converts text such as "64K", "1M" or "4096" to bytes. Returns false if it is no size.
+// Converts text such as "64K", "1M" or "4096" to bytes. Returns false if it is not a size.
 bool parse_bytes(const std::string& text, uint64_t* bytes) {
   if (text.empty() || std::isdigit(static_cast<unsigned char>(text[0])) == 0) return false;
   char* end = nullptr;
@@ -226,7 +226,8 @@ std::string check_settings(const Options& options) {
   return "";
 }
 
-// Returns an error if an option of |names| was given although none of |tests| is measured, or "".
+// Returns an error if an option in |names| was given although none of |tests| is measured; ""
+// otherwise.
 std::string check_only_for(const CLI::App& app, const Options& options, const Words& tests,
                            const Words& names) {
   const bool any = std::any_of(names.begin(), names.end(),
@@ -250,7 +251,7 @@ std::string check_pipeline(const Options& options) {
              : "--micro-batches takes two numbers, the smaller one first";
 }
 
-// Checks the transport of a pipeline over links. The hosts that the driver joins speak only tcp.
+// Checks the transport of a pipeline over emulated links. The emulated hosts can only use tcp.
 std::string check_pipeline_links(const Options& options) {
   const Words& transports = options.subject.transports;
   if (!options.pipeline.makes_links() || transports.empty()) return "";
@@ -332,7 +333,7 @@ class Group {
   CLI::Option* add(const char* names, const char* text, Value& value, const char* help) {
     return app_->add_option(names, value, help)->option_text(text)->group(name_);
   }
-  // Declares an option that takes a list with commas.
+  // Declares an option that takes a comma-separated list.
   template <typename Value>
   CLI::Option* add_list(const char* names, const char* text, Value& value, const char* help) {
     return add(names, text, value, help)->delimiter(',')->allow_extra_args(false);
@@ -577,7 +578,7 @@ void declare_output(CLI::App* app, OutputOptions* output) {
 
 // --- errors --------------------------------------------------------------------------------------
 
-// Returns the error for the first argument that is no known option.
+// Returns the error for the first argument that is not a known option.
 std::string unknown_option(const CLI::App& app) {
   const Words rest = app.remaining();
   if (rest.empty()) return "unknown option";
@@ -663,7 +664,7 @@ Parsed parse_options(int argc, char** argv, Options* options) {
   options->subject.bind = bind == "core";
   std::string wrong = check_tests(tests, options);
   if (wrong.empty()) wrong = check_all(app, memory, options);
-  // The ranks and the peers inherit the variable, wherever they are started.
+  // The ranks and the peers inherit the variable from this process.
   if (!options->subject.nic.empty()) {
     setenv("HETCOMM_RDMA_NIC", options->subject.nic.c_str(), 1);
   }

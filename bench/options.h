@@ -15,7 +15,7 @@
 
 namespace bench {
 
-// Sizes and repetitions. No value or 0 stands for the test's default, except that |warmup| has -1.
+// Sizes and repetitions. An empty value, 0, or -1 for |warmup| selects the test's default.
 struct SizeOptions {
   std::optional<uint64_t> first_bytes;
   std::optional<uint64_t> last_bytes;
@@ -33,7 +33,7 @@ struct SubjectOptions {
   std::string nic;                      // parse_options() sets HETCOMM_RDMA_NIC to it
   std::string first_memory = "host";
   std::string second_memory = "host";
-  std::string progress;  // "caller", "thread"; "": as HETCOMM_PROGRESS says
+  std::string progress;  // "caller", "thread"; "": set by HETCOMM_PROGRESS
   bool stream = false;   // order messages in a stream of the device
   bool bind = true;
   bool check = false;
@@ -50,7 +50,7 @@ struct SettingOptions {
   bool interleave = false;              // measure the settings in turn in every round
 };
 
-// The options by which two hetcomm_bench processes find each other.
+// The options with which two hetcomm_bench processes find each other.
 struct MeetingOptions {
   std::string host;     // host of the listening hetcomm_bench; "": none
   bool listen = false;  // wait for another hetcomm_bench
@@ -87,8 +87,8 @@ struct Options {
 
 enum class Parsed { kRun, kDone, kWrong };
 
-// Parses the command line. Returns kDone after it has printed the answer to --help or --version,
-// and kWrong after it has printed an error on standard error.
+// Parses the command line. Returns kDone after printing the output of --help or --version, and
+// kWrong after printing an error on standard error.
 Parsed parse_options(int argc, char** argv, Options* options);
 
 // The parts of --help before and after the options.

@@ -26,7 +26,7 @@ bool can_write_file(const std::string& path) {
   return opened;
 }
 
-// Returns whether this process may have to draw: it is rank 0, or it is no rank of a job.
+// Returns whether this process may have to draw: it is rank 0, or it is not part of a job.
 bool may_draw() {
   for (const char* name : {"RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK"}) {
     if (tools::is_set(name)) return std::strcmp(std::getenv(name), "0") == 0;

@@ -16,7 +16,7 @@ inline constexpr int kFailed = 1;
 inline constexpr int kUsage = 2;
 
 // ProgressLine shows one line of progress on a terminal. Each text overwrites the previous one.
-// Prints nothing if standard error is no terminal, so that logs stay short.
+// Prints nothing if standard error is not a terminal, so that logs stay short.
 class ProgressLine {
  public:
   ~ProgressLine() { clear(); }
@@ -47,8 +47,8 @@ bool draw_plot(const OutputOptions& output, const std::string& json);
 // Returns whether the files of |output| can be written, and prints an error if not. Called before a
 // long measurement, whose result would otherwise be lost. Does not change an existing file.
 bool can_write(const OutputOptions& output);
-// Returns whether Python has all that the given options need, and prints an error if not. Called
-// before a long measurement.
+// Returns whether Python provides everything that |options| require, and prints an error if not.
+// Called before a long measurement.
 bool has_python(const Options& options);
 
 }  // namespace bench

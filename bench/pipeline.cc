@@ -37,8 +37,8 @@ hetcomm_layout_t* layout_on(int rank, uint64_t bytes) {
   return layout;
 }
 
-// A Way moves data from one rank to another as a boundary of a pipeline does. The receiver posts
-// its receives ahead and tells the sender.
+// A Way transfers data from one rank to another in the same way as a boundary of a pipeline. The
+// receiver posts its receives ahead and notifies the sender.
 class Way {
  public:
   Way(hetcomm_communicator_t* communicator, int rank, int from, int to, uint64_t bytes)
@@ -74,8 +74,8 @@ class Way {
   hetcomm_reshard_t* plan_ = nullptr;
 };
 
-// Sends |bytes| from rank |from| to the next one and back, several times. Returns the time of one
-// way.
+// Sends |bytes| from rank |from| to the next rank and back, several times. Returns the one-way
+// time.
 double one_way_us(hetcomm_communicator_t* communicator, int rank, int from, uint64_t bytes) {
   Way there(communicator, rank, from, from + 1, bytes);
   Way back(communicator, rank, from + 1, from, bytes);
@@ -96,7 +96,7 @@ double one_way_us(hetcomm_communicator_t* communicator, int rank, int from, uint
   return hetcomm::present::median(times);
 }
 
-// Measures the links between neighbours, one after the other. All ranks get all times.
+// Measures the links between neighbours, one after another. Returns all times on all ranks.
 std::vector<LinkTime> measure_links(hetcomm_communicator_t* communicator, int rank, int ranks,
                                     uint64_t bytes) {
   std::vector<LinkTime> links;
@@ -117,7 +117,7 @@ std::vector<LinkTime> measure_links(hetcomm_communicator_t* communicator, int ra
   return links;
 }
 
-// A Stage takes the time of a computation, and computes nothing.
+// A Stage takes as long as the computation of a stage, but computes nothing.
 struct Stage {
   Compute* compute = nullptr;
   double share = 1;  // the stage's part of the computation of a rank
@@ -153,7 +153,7 @@ class Pipeline {
   Pipeline(const Pipeline&) = delete;
   Pipeline& operator=(const Pipeline&) = delete;
 
-  // Returns the time of a run in microseconds, until the last rank is done.
+  // Runs the pipeline. Returns the time in microseconds until the last rank is done.
   double run() {
     tools::require(hetcomm_communicator_barrier(communicator_, HETCOMM_TIMEOUT_INFINITE),
                    "meeting");
@@ -188,7 +188,7 @@ struct Measured {
   std::vector<Case> cases;
   std::vector<std::vector<uint32_t>> in_flight;
   std::vector<std::unique_ptr<Pipeline>> pipelines;
-  size_t more_actions = 0;  // actions of the longer run beyond those of the shorter one
+  size_t more_actions = 0;  // number of actions by which the longer run exceeds the shorter one
 };
 
 // A Job is the state that all schedules share.
@@ -201,8 +201,8 @@ struct Job {
   std::vector<LinkTime> links;  // links[i] joins ranks i and i + 1
 };
 
-// Returns the time of a micro-batch: by how much the longer run takes more time than the shorter
-// one, divided by the number of additional micro-batches.
+// Returns the time of a micro-batch: the difference between the times of the longer and the shorter
+// run, divided by the number of additional micro-batches.
 double slope(const PipelineOptions& options, double fewer, double more) {
   return (more - fewer) / (options.micro_batches[1] - options.micro_batches[0]);
 }
@@ -225,7 +225,7 @@ Measured prepare(const Job& job, const std::string& schedule, Compute& compute) 
     of.stage_us = 1;
     const std::vector<uint32_t> rank_of = draft(of).rank_of;
     const size_t chunks = rank_of.size() / static_cast<size_t>(job.ranks);
-    // Without computation the simulator still needs a time.
+    // The simulator requires a time even without computation.
     of.stage_us = std::max(job.rank_us, 1.0) / static_cast<double>(chunks);
     Case undelayed = of;
     // H-1F1B orders its steps by the times of the links. Without delays, Eager-1F1B has the same
@@ -258,7 +258,7 @@ Measured prepare(const Job& job, const std::string& schedule, Compute& compute) 
   return measured;
 }
 
-// Returns the texts of all ranks on all ranks. Shorter texts end with blanks.
+// Returns the texts of all ranks, on every rank. Shorter texts are padded with blanks.
 std::vector<std::string> gather(const Job& job, std::string own) {
   const auto size =
       static_cast<size_t>(tools::largest(job.communicator, static_cast<double>(own.size())));

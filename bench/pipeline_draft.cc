@@ -100,7 +100,8 @@ double replayed_us(const Case& of, const std::vector<uint32_t>& in_flight,
   Json question = question_of(of);
   if (!in_flight.empty()) question["in_flight"] = in_flight;
   for (const std::string& each : traces) question["traces"].push_back(Json::parse(each));
-  // Nearly all other schedules keep more micro-batches than this, so the answer considers few.
+  // Nearly all other schedules keep more micro-batches than this limit, so the simulator considers
+  // only a few schedules.
   question["stage_limits"] = std::vector<int>(in_flight.size() + 1, 1);
   return us_of(ask(question, of.schedule)["run"]["replayed_ns"]);
 }

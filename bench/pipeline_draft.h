@@ -1,4 +1,4 @@
-// Makes the plan of a pipeline, and forecasts its runs with the simulator.
+// Creates the plan of a pipeline, and forecasts its runs with the simulator.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +7,8 @@
 
 namespace bench {
 
-// A stage's computation has three parts of the same length: the forward step, the gradients of the
-// inputs, and those of the weights.
+// A stage's computation has three parts of equal length: the forward step, the gradients of the
+// inputs, and the gradients of the weights.
 inline constexpr double kThird = 1.0 / 3;
 
 struct LinkTime {
@@ -16,13 +16,13 @@ struct LinkTime {
   double latency_us = 0;
 };
 
-// Returns the links between the stages of |rank_of|. |links| has the links between neighbouring
-// ranks. For ranks that are no neighbours, the slowest link between them counts. A link inside a
+// Returns the links between the stages of |rank_of|. |links| holds the links between neighbouring
+// ranks. For ranks that are not neighbours, the slowest link between them is used. A link within a
 // rank takes no time.
 std::vector<LinkTime> by_stage(const std::vector<uint32_t>& rank_of,
                                const std::vector<LinkTime>& links);
 
-// A Case is a schedule with the facts about the job that the simulator needs.
+// A Case is a schedule with the information about the job that the simulator needs.
 struct Case {
   std::string schedule;
   int ranks = 0;
@@ -40,11 +40,11 @@ struct Draft {
   double total_us = 0;
 };
 
-// Simulates a run. An empty |in_flight| leaves the numbers to the simulator. Ends the process if
-// the simulator refuses.
+// Simulates a run. With an empty |in_flight| the simulator chooses the numbers. Exits the process
+// if the simulator reports an error.
 Draft draft(const Case& of, const std::vector<uint32_t>& in_flight = {});
-// Returns the forecast of a run in which each step takes as long as the |traces| of all ranks say.
-// Ends the process if the simulator refuses.
+// Returns the forecast of a run in which each step takes as long as recorded in the |traces| of all
+// ranks. Exits the process if the simulator reports an error.
 double replayed_us(const Case& of, const std::vector<uint32_t>& in_flight,
                    const std::vector<std::string>& traces);
 

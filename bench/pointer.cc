@@ -7,7 +7,7 @@ namespace {
 
 constexpr int kCallsOfSample = 1000;
 
-// Pointed allocates memory of a device or of the host, and has a pointer to it.
+// Pointed allocates memory on a device or on the host, and provides a pointer to it.
 class Pointed {
  public:
   Pointed(hetcomm_context_t* context, int32_t device, uint64_t bytes) {

@@ -1,4 +1,5 @@
-// The pointer_latency test: measures how long it takes to find the memory of a plain pointer.
+// Runs the pointer_latency test, which measures how long it takes to find the memory that a plain
+// pointer refers to.
 #pragma once
 
 #include <functional>

@@ -1,5 +1,5 @@
-// The post_latency test: measures the duration of a call that posts a message behind pending work
-// of a device's stream. The pending work should not lengthen the call.
+// Runs the post_latency test, which measures the duration of a call that posts a message behind
+// pending work of a device's stream. The pending work should not lengthen the call.
 #pragma once
 
 #include <functional>

@@ -1,6 +1,6 @@
-// Measures the distance between the first two usable cores: the time in which a cache line moves
-// from one to the other. Virtual machines migrate between real cores while they run, which changes
-// the latency of every library. Figures from different placements cannot be compared.
+// Measures the distance between the first two usable cores: the time that a cache line takes to
+// move from one to the other. Virtual machines migrate between real cores while they run, which
+// changes the latency of every library. Figures from different placements cannot be compared.
 #pragma once
 
 #include <string>

@@ -23,7 +23,7 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-// Limit on the time without output of the driver. Compiling a runner takes some seconds.
+// Time limit in which the driver must write some output. Compiling a runner takes some seconds.
 constexpr double kSilenceSeconds = 300;
 
 // Returns the interpreters to try. A distribution installs matplotlib for its own interpreter,
@@ -56,7 +56,8 @@ std::string driver_folder() {
 // Returns a process that runs the driver with |arguments|.
 tools::Process driver(const std::vector<std::string>& arguments) {
   tools::Process process;
-  // With -B Python writes no files into an installation. With -X utf8 JSON is UTF-8 in any locale.
+  // With -B, Python writes no bytecode files into an installation. With -X utf8, JSON is UTF-8 in
+  // any locale.
   process.command = {interpreter(), "-B", "-X", "utf8", driver_folder()};
   process.command.insert(process.command.end(), arguments.begin(), arguments.end());
   return process;
@@ -79,8 +80,8 @@ std::string run_driver(const std::vector<std::string>& arguments, const std::str
                     [&](std::string_view line) { output->append(line); });
 }
 
-// Returns build/peers of the source tree around the current folder or this program, or "" if there
-// is none.
+// Returns the folder build/peers of the source tree that contains the current folder or this
+// program; "" if there is none.
 std::string peers_folder() {
   std::error_code error;
   for (fs::path start : {fs::current_path(error), fs::path(tools::own_path()).parent_path()}) {
@@ -107,8 +108,8 @@ Json question_of(const Work& work) {
           {"words", words}};
 }
 
-// Returns the launch of |processes|. Replaces "{meeting}" in their commands by a new name, at which
-// the processes meet.
+// Returns the launch of |processes|. Replaces "{meeting}" in their commands with a new name, by
+// which the processes find each other.
 tools::Launch launch_of(const Json& processes) {
   static int count = 0;
   const std::string meeting = fmt::format("hetcomm_bench-{}-{}", getpid(), ++count);
@@ -148,7 +149,7 @@ Implementation implementation_of(const Json& json) {
   return implementation;
 }
 
-// Returns what the chosen interpreter lacks for |option|, or "".
+// Returns the reason why the chosen interpreter cannot serve |option|, or "".
 std::string lack_of_interpreter(const std::string& option) {
   std::vector<std::string> lines;
   tools::Launch launch;

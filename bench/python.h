@@ -1,4 +1,4 @@
-// Runs the driver in Python (bench/driver). The driver finds the peers of a comparison, measures
+// Runs the Python driver (bench/driver). The driver finds the peers of a comparison, measures
 // pipelines over links, and draws pictures. The rest of hetcomm_bench works without Python.
 #pragma once
 
@@ -10,13 +10,13 @@
 
 namespace bench {
 
-// Returns whether the driver can serve |option|, such as "--compare" or "--plot". If it cannot,
+// Returns whether the driver supports |option|, such as "--compare" or "--plot". If it does not,
 // prints on standard error what is missing and how to get it.
 bool driver_serves(const std::string& option);
 
-// Asks the driver to measure the pipelines of |question| (bench/driver/pipelines.py). Calls
-// |progress| with each line of progress. Returns "", or the error. Sets |*rows| to a JSON document
-// and |*table| to text.
+// Lets the driver measure the pipelines of |question| (bench/driver/pipelines.py). Calls |progress|
+// with each line of progress. Returns "", or the error. Sets |*rows| to a JSON document and
+// |*table| to text.
 std::string measure_pipelines(const std::string& question,
                               const std::function<void(const std::string&)>& progress,
                               std::string* rows, std::string* table);
@@ -35,14 +35,14 @@ struct PeerOptions {
 // temporary folder, the destructor removes that folder.
 class Peers {
  public:
-  // Asks the driver for the peers. Ends the process with a message if the driver fails.
+  // Requests the peers from the driver. Exits the process with a message if the driver fails.
   Peers(const PeerOptions& options, const std::vector<Work>& works);
   ~Peers();
   Peers(const Peers&) = delete;
   Peers& operator=(const Peers&) = delete;
 
   std::vector<Implementation> take() { return std::move(implementations_); }
-  // Returns pairs of a peer's name and why the peer, or a part of it, is missing.
+  // Returns pairs of a peer's name and the reason why the peer, or a part of it, is missing.
   const std::vector<std::pair<std::string, std::string>>& complaints() const { return complaints_; }
 
  private:

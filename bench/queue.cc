@@ -61,7 +61,7 @@ class Buffers {
   size_t next_ = 0;
 };
 
-// A Way is one direction of the transfers between the two ranks, by a queue or by messages.
+// A Way is one direction of the transfers between the two ranks, through a queue or with messages.
 class Way {
  public:
   Way(hetcomm_communicator_t* communicator, int peer, bool sends, uint64_t bytes, int depth,
@@ -106,7 +106,7 @@ class Way {
     while (!running_.empty()) wait_for_oldest();
   }
 
-  // Transfers an item by messages.
+  // Transfers one item with messages.
   void send_now() {
     hetcomm_request_t* request = nullptr;
     tools::require(hetcomm_send(communicator_, peer_, tag_, next_buffer(), nullptr, &request),
@@ -150,7 +150,7 @@ class Way {
   int left_ = 0;  // pulls not yet posted
 };
 
-// Ways has both directions, as one rank sees them.
+// Ways holds both directions, from the perspective of one rank.
 struct Ways {
   Ways(hetcomm_communicator_t* communicator, const tools::Session& session, int32_t device,
        const QueueOptions& options)
@@ -270,7 +270,7 @@ class Pass {
     }
   }
   void note_item() { done_us_.push_back(now_us()); }
-  // Returns this rank's microseconds per item, without the first items, which fill the pipeline.
+  // Returns this rank's microseconds per item, excluding the first items, which fill the pipeline.
   template <typename Body>
   double timed(Body&& body) {
     done_us_.clear();
@@ -299,7 +299,7 @@ int items_for(double seconds, double period_us, int least) {
 double QueueRow::ideal_us() const {
   const double both = compute_us + communication_us;
   const double round_trip = warmup > 0 ? 2 * both / warmup : 0;
-  // A computation that fills its core still pays for the transfer's processor time.
+  // A computation that keeps its core busy is delayed by the processor time of the transfer.
   const double busy = compute == "burn" ? compute_us + processor_us : compute_us;
   return std::max({busy, round_trip, communication_us});
 }
@@ -356,8 +356,8 @@ std::vector<QueueRow> measure_queue(tools::Launcher launcher, const Work& work,
                     ? options.items
                     : items_for(options.seconds, compute_us + communication_us, 4 + 8 * warmup);
             Pass pass(communicator, ways, items);
-            // Measures a transfer's processor time beside a computation that only sleeps and is so
-            // long that no rank waits.
+            // Measures the processor time of a transfer during a computation that only sleeps, and
+            // sleeps so long that no rank waits for data.
             Compute sleeping(false, std::max(compute_us, 1.5 * communication_us));
             const double before_us = processor_us();
             (void)pass.stream(sleeping, true);

@@ -6,8 +6,8 @@
 //   1f1b     rank 0 computes |warmup| items ahead; rank 1 answers each item with one; rank 0 works
 //            on answer i before it makes item i + warmup (the schedule of HetAuto, section 5.1)
 //
-// The computation is a timer or a loop that burns its core. The baseline sends each item when it is
-// made. It posts a receive and waits for it when an item is needed.
+// The computation is a timer or a loop that keeps its core busy. The baseline sends each item when
+// it is made, and receives each item when it is needed, without working ahead.
 #pragma once
 
 #include <cstdint>
@@ -39,7 +39,7 @@ struct QueueRow {
   int warmup = 0;  // 0: the pattern is not 1f1b
   std::string memory;
   uint64_t item_bytes = 0;
-  double compute_us = 0;        // t, measured alone
+  double compute_us = 0;        // t: computation of one item, measured alone
   double communication_us = 0;  // c: one item, from its push until a waiting pull completes
   double processor_us = 0;      // processor time of one item on the busier rank
   double queue_us = 0;
@@ -53,7 +53,7 @@ struct QueueRow {
 };
 
 // Runs one rank of a two-rank job that |launcher| started. Returns rows on rank 0 and none on rank
-// 1. |progress| receives lines at rank 0. Ends the process on any failure.
+// 1. Calls |progress| with lines of progress. Exits the process on any failure.
 std::vector<QueueRow> measure_queue(tools::Launcher launcher, const Work& work,
                                     const QueueOptions& options,
                                     const std::function<void(const std::string&)>& progress);

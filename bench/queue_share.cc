@@ -66,7 +66,7 @@ class End {
       while (requests_.size() < depth_) post(buffers_[0].size());
       more = take() > 0;
     }
-    // The pulls that were posted ahead get no items.
+    // The pulls that were posted ahead get no items, so they are cancelled.
     tools::require(hetcomm_queue_cancel(queue_), "ending pulls");
     for (hetcomm_request_t* request : requests_) {
       hetcomm_completion_t completion{};

@@ -1,5 +1,5 @@
-// hetcomm_bench queue --pattern share: measures the shares of the bandwidth that queues of
-// different weights get. The queues go from rank 0 to the other ranks in turn, and each always has
+// hetcomm_bench queue --pattern share: measures how queues of different weights share the
+// bandwidth. The queues lead from rank 0 to the other ranks in rotation, and each always has
 // something to push.
 #pragma once
 
@@ -32,7 +32,7 @@ struct ShareRow {
 };
 
 // Runs one rank of a job with two or more ranks that |launcher| started. Returns rows on rank 0 and
-// none on the others. |progress| receives lines at rank 0. Ends the process on any failure.
+// none on the others. Calls |progress| with lines of progress. Exits the process on any failure.
 std::vector<ShareRow> measure_share(tools::Launcher launcher, const Work& work,
                                     const ShareOptions& options,
                                     const std::function<void(const std::string&)>& progress);

@@ -33,7 +33,7 @@ void run_work(tools::Session& session, const Work& work, int number,
     HetcommBackend backend(session, communicator, work);
     run_workload(backend, work.workload, report);
   }
-  // Waits until no rank still measures or holds memory that this rank must release.
+  // Waits for all ranks, since another rank may still be measuring or using this rank's memory.
   tools::require(hetcomm_communicator_barrier(communicator, HETCOMM_TIMEOUT_INFINITE),
                  "leaving together");
   session.destroy_communicator(communicator);
@@ -168,7 +168,7 @@ std::vector<Row> run_in_job(tools::Launcher launcher, const std::vector<Work>& w
 }
 
 std::vector<Row> run_as_listener(int port) {
-  // The other host chooses the address: the store listens on all addresses, or on those of
+  // The client chooses the address, so the store listens on all addresses, or on those of
   // HETCOMM_INTERFACE.
   const char* family = std::getenv("HETCOMM_FAMILY");
   set_variables(0, family != nullptr && std::strcmp(family, "ipv6") == 0 ? "::" : "0.0.0.0", port);
@@ -181,8 +181,8 @@ std::vector<Row> run_as_listener(int port) {
 
 std::vector<Row> run_as_client(const std::string& host, int port, const std::vector<Work>& works) {
   set_variables(1, host, port);
-  // A client that has found the listener's store knows that the listener runs. If the listener then
-  // takes longer than this, it has failed.
+  // Once a client has reached the listener's store, the listener is running. If it then takes
+  // longer than this, it has failed.
   constexpr uint64_t kMeetingNs = 30'000'000'000;
   Control control(std::getenv("HETCOMM_BOOTSTRAP_TIMEOUT") == nullptr ? kMeetingNs : 0);
   setenv("HETCOMM_BOOTSTRAP_TIMEOUT", "30s", 0);

@@ -1,4 +1,4 @@
-// Carries out works in a process that is one rank of a job.
+// Runs works in a process that is one rank of a job.
 #pragma once
 
 #include <string>
@@ -10,17 +10,17 @@
 
 namespace bench {
 
-// Carries out |work|. Rank 0 prints a measurement line for each point.
+// Runs |work|. Rank 0 prints a measurement line for each point.
 int run_as_runner(const Work& work);
 
-// Carries out |works| on all ranks of a job that was launched elsewhere. All ranks must have the
-// same works. Returns rows on rank 0 and none on the others.
+// Runs |works| on all ranks of a job that was launched elsewhere. All ranks must have the same
+// works. Returns rows on rank 0 and none on the others.
 std::vector<Row> run_in_job(tools::Launcher launcher, const std::vector<Work>& works);
 
-// Waits for a hetcomm_bench in run_as_client(), which sends the works of its command line, and
-// carries them out with it. Returns all rows.
+// Waits for a hetcomm_bench in run_as_client(), which sends the works of its command line, and runs
+// them together with it. Returns all rows.
 std::vector<Row> run_as_listener(int port);
-// Connects to the listener on |host|, sends it |works|, and carries them out with it. Returns all
+// Connects to the listener on |host|, sends it |works|, and runs them together with it. Returns all
 // rows.
 std::vector<Row> run_as_client(const std::string& host, int port, const std::vector<Work>& works);
 

@@ -1,4 +1,4 @@
-// Turns a report into text. All functions are pure.
+// Renders a report as text. All functions are pure.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@ namespace bench {
 std::string render_table(const Report& report);
 // Renders tables as in the OSU micro-benchmarks, one for each test, transport and implementation.
 std::string render_osu(const Report& report);
-// Renders one line for each row. The first line has the names of the JSON fields.
+// Renders one line for each row. The first line contains the names of the JSON fields.
 std::string render_csv(const Report& report);
 // Renders one object: "meta" and "rows".
 std::string render_json(const Report& report);
@@ -30,9 +30,9 @@ const char* title_of(const std::string& test);
 
 // Returns a size as text: "8", "64K", "1M".
 std::string size_text(uint64_t bytes);
-// Returns enough digits to tell two values apart, or "-" for kUnknown.
+// Returns |value| with enough digits for comparisons, or "-" for kUnknown.
 std::string number_text(double value);
-// Returns the lines that open a report, without the comment sign.
+// Returns the header lines of a report, without the comment sign.
 std::vector<std::string> header_lines(const Report& report);
 
 }  // namespace bench

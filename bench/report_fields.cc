@@ -1,5 +1,5 @@
-// Renders reports as CSV and JSON. Both take the names of their fields from one list. CSV has
-// numbers as the table prints them, JSON has them as measured.
+// Renders reports as CSV and JSON. Both take the names of their fields from one list. CSV contains
+// numbers as printed in the table, and JSON contains them as measured.
 #include <cmath>
 
 #include <fmt/core.h>
@@ -12,7 +12,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Returns null if |value| was not measured: JSON has neither NaN nor infinity.
+// Returns null if |value| was not measured, since JSON has neither NaN nor infinity.
 Json number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
 
 Json word(const std::string& text) { return text.empty() ? Json(nullptr) : Json(text); }

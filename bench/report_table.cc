@@ -84,8 +84,8 @@ std::vector<Column> staging_columns() {
       {"of cores(%)", [](const Row& row) { return number_text(staging_processor_percent(row)); }}};
 }
 
-// Returns algbw of nccl-tests, the size over the time, or with |bus| its busbw, the bytes that
-// cross the busiest link over the time.
+// Returns a bandwidth of nccl-tests in GB/s: "algbw", the size over the time, or with |bus|
+// "busbw", the bytes that cross the busiest link over the time.
 double collective_gbps(const Row& row, double us, bool bus) {
   const double factor = bus ? bus_factor(find_collective(row.test)->operation, row.ranks) : 1;
   return factor * static_cast<double>(row.measured.point.bytes) / us * 1e-3;

@@ -16,8 +16,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Fills in |*row| from |description|, a plan as JSON. If auto made the plan, |*barred| receives,
-// for each strategy that auto must not choose, the reason.
+// Fills in |*row| from |description|, a plan as JSON. If the plan is for auto, |*barred| receives
+// the reason for each strategy that auto must not choose.
 void read_plan(const std::string& description, ReshardRow* row,
                std::map<std::string, std::string>* barred) {
   const Json plan = Json::parse(description, nullptr, false);
@@ -44,7 +44,8 @@ void summarize(std::vector<double> times, ReshardRow* row) {
   row->slowest_us = times.back();
 }
 
-// Stores in |rows|, starting at |first|, the reasons why auto must not choose their strategies.
+// For each of the |rows| from index |first| on whose strategy auto must not choose, stores the
+// reason.
 void note_barred(const std::map<std::string, std::string>& barred, size_t first,
                  std::vector<ReshardRow>* rows) {
   for (size_t i = first; i < rows->size(); ++i) {
@@ -156,7 +157,7 @@ class Candidate {
   const std::map<std::string, std::string>& barred() const { return barred_; }
   bool is_refused() const { return plan_ == nullptr; }
   const std::string& strategy() const { return row_.strategy; }
-  // Runs one execution. Returns the microseconds until the last rank is done.
+  // Executes the plan once. Returns the microseconds until the last rank is done.
   double run(hetcomm_communicator_t* communicator, const hetcomm_buffer_t& from,
              const hetcomm_buffer_t& to) {
     tools::require(hetcomm_communicator_barrier(communicator, HETCOMM_TIMEOUT_INFINITE), "meeting");
@@ -244,7 +245,7 @@ std::vector<ReshardRow> measure_reshard(tools::Launcher launcher, const Work& wo
         for (const auto& candidate : candidates) {
           if (candidate->is_refused()) continue;
           progress(fmt::format("{}: round {} of {}", tools::word_of(each), round, options.rounds));
-          // Round 0 makes connections and has its result checked. Its time does not count.
+          // Round 0 opens connections, and its result is checked. Its time is not counted.
           double spent = 0;
           const double share = round == 0 ? 0 : options.seconds * 1e6 / options.rounds;
           do {
@@ -275,7 +276,7 @@ std::vector<ReshardRow> simulate_reshard(const ReshardOptions& options,
   std::vector<tools::ReshardCase> cases = options.cases;
   if (cases.empty()) {
     cases = tools::all_cases(kSide);
-    // Also simulates cases with replicas and sums.
+    // Also simulates cases with replicas and with sums.
     for (const char* const word : {"4x4:2x2r4", "1x1r16:4x4", "4x1r4:1x4r4", "1x1:1x1r16",
                                    "1x4:1x2r8", "2x2p4:4x4", "4x1p4:1x4", "4x4:1x1"}) {
       (void)tools::parse_case(word, &cases.emplace_back());

@@ -1,8 +1,8 @@
 // hetcomm_bench reshard: measures how long each strategy takes to move a tensor from one layout to
 // another, as compared in HetAuto's appendix E.
 //
-// With a job, the first half of the ranks has the tensor, and the second half receives it. Without
-// a job, plans for two clusters are simulated on link models (tools/links/reshard_flows.h).
+// With a job, the first half of the ranks holds the tensor, and the second half receives it.
+// Without a job, plans for two clusters are simulated on link models (tools/links/reshard_flows.h).
 #pragma once
 
 #include <cstdint>
@@ -47,6 +47,7 @@ struct ReshardRow {
 };
 
 // Runs one rank of a job that |launcher| started. Returns rows on rank 0 and none on the others.
+// Exits the process on any failure.
 std::vector<ReshardRow> measure_reshard(tools::Launcher launcher, const Work& work,
                                         const ReshardOptions& options,
                                         const std::function<void(const std::string&)>& progress);

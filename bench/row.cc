@@ -48,7 +48,7 @@ double staging_forecast_mbps(const Row& row) {
   const double chunks = std::ceil(bytes / chunk);
   const double slower_us = std::max(measured.copy_us, measured.wire_us);
   const int copies = row.memory.find("host") == std::string::npos ? 2 : 1;
-  // The first chunk passes all stages one after the other. After it, the slowest stage completes
+  // The first chunk passes through all stages in sequence. After it, the slowest stage completes
   // one chunk at a time.
   const double first_us = (copies * measured.copy_us + measured.wire_us) / chunks;
   const double all = chunks * measured.point.window;

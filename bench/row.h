@@ -1,4 +1,4 @@
-// A report has one row for each implementation and point, with the circumstances of the
+// A report has one row for each implementation and point. The row includes the settings of the
 // measurement.
 #pragma once
 
@@ -36,18 +36,18 @@ struct Row {
 
 Row make_row(const Work& work, const std::string& impl, const Measurement& measured);
 
-// Returns the percentage of the transfer that the computation hid. At 100, both together took as
-// long as the computation alone.
+// Returns the percentage of the transfer that the computation hid. 100 means that both together
+// took as long as the computation alone.
 double overlap_percent(const Measurement& measured);
 
 // Forecasts the rate of staging from the rates of copying and sending alone. Staging copies chunks
 // and sends chunks at the same time. The slower of the two limits the rate, except for the first
 // and the last chunk.
 double staging_forecast_mbps(const Row& row);
-// Returns the rate of staging as a percentage of the rate of the slower of copying and sending.
+// Returns the rate of staging as a percentage of the slower of the rates of copying and sending.
 double staging_percent(const Row& row);
-// Returns the rate of staging as a percentage of what two processors allow, one for each rank.
-// Stages that use the ranks' own processors cannot all run at the same time.
+// Returns the rate of staging as a percentage of the rate that two processors, one for each rank,
+// allow. Stages that use the ranks' own processors cannot all run at the same time.
 double staging_processor_percent(const Row& row);
 
 // Returns whether smaller figures (times) are better than larger ones (rates).

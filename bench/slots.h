@@ -1,5 +1,5 @@
-// Slots are the buffers that a work sends from and receives into. They lie in host memory or in
-// memory of a device.
+// Slots are the buffers that a work sends from and receives into. They are in host memory or in
+// device memory.
 #pragma once
 
 #include <cstdint>
@@ -26,11 +26,11 @@ class Slots {
   Slots(const Slots&) = delete;
   Slots& operator=(const Slots&) = delete;
 
-  // Makes |slots| buffers of |bytes| for each direction. Those on the |exposed| side, if any, are
-  // in memory that can be registered.
+  // Allocates |slots| buffers of |bytes| for each direction. Those on the |exposed| side, if any,
+  // are in memory that can be registered.
   void make(uint64_t bytes, int slots, const Exposed* exposed);
-  // Makes one slot of |bytes| for each direction. If they are on a device, also makes a mirror of
-  // both in host memory.
+  // Allocates one slot of |bytes| for each direction. If they are on a device, also allocates a
+  // mirror of both in host memory.
   void make_mirrored(uint64_t bytes);
   void free();
 
@@ -53,7 +53,7 @@ class Slots {
   void write_mirror();
   void read_mirror();
 
-  // Returns the microseconds that this rank needs to copy |shares| of a buffer out of device memory
+  // Returns the microseconds that this rank takes to copy |shares| of a buffer out of device memory
   // and into it: the mean over about |seconds|. Returns 0 for host memory.
   double copy_us(double seconds, const CopyShares& shares);
 

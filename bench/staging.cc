@@ -13,7 +13,8 @@
 namespace bench {
 namespace {
 
-// Measures the average number of processors that this process has used since the object was made.
+// Measures the average number of processors that this process has used since the object was
+// created.
 class ProcessorShare {
  public:
   double value() const {
@@ -32,8 +33,8 @@ class ProcessorShare {
   const int64_t processor_begin_ = processor_ns();
 };
 
-// A Stage holds the times of one stage, measured by itself. They cover both ranks on rank 0, and
-// only this rank elsewhere.
+// A Stage holds the times of one stage, measured alone. They cover both ranks on rank 0, and only
+// this rank elsewhere.
 struct Stage {
   double us = 0;            // per message, on the slower side
   double processor_us = 0;  // per message, of all threads
@@ -58,7 +59,7 @@ std::string staged_test(std::string_view test) {
   return test.starts_with(kPrefix) ? std::string(test.substr(kPrefix.size())) : "bandwidth";
 }
 
-// Returns the parts of a buffer that |rank| must copy at least in one operation of |test|.
+// Returns the smallest parts of a buffer that |rank| must copy in one operation of |test|.
 CopyShares shares_of(const std::string& test, int rank, int ranks) {
   const double part = 1.0 / ranks;
   if (test == "allreduce") return {.to_host = 1, .from_host = 1};
@@ -92,7 +93,7 @@ Stage measure_copies(HetcommBackend& backend, const Workload& workload) {
         workload.seconds, shares_of(workload.test, backend.rank(), backend.ranks()));
     return Stage{.us = us, .processor_us = us * share.value()};
   };
-  // Measure one rank after the other, so that their copies do not disturb each other.
+  // Measures one rank after the other, so that their copies do not disturb each other.
   if (backend.rank() == 1) {
     backend.receive_word(0);
     return of_both(backend, own());
@@ -102,8 +103,8 @@ Stage measure_copies(HetcommBackend& backend, const Workload& workload) {
   return of_both(backend, mine);
 }
 
-// On rank 0, returns the smaller chunk size of both ranks, where 0 does not count. On rank 1,
-// returns |chunk|.
+// On rank 0, returns the smaller chunk size of both ranks, ignoring sizes of 0. On rank 1, returns
+// |chunk|.
 double chunk_of_both(HetcommBackend& backend, double chunk) {
   if (backend.rank() == 1) {
     backend.send_word(0, chunk);

@@ -1,7 +1,7 @@
-// The staging tests: device memory that the transport cannot reach passes through chunks of host
-// memory. They measure copying alone, the same message from host to host, and both together, which
-// should take no longer than the slower of the two. Collective operations are measured in the same
-// way.
+// Runs the staging tests, in which device memory that the transport cannot access passes through
+// chunks of host memory. They measure copying alone, the same message from host to host, and both
+// together, which should take no longer than the slower of the two. Collective operations are
+// measured in the same way.
 #pragma once
 
 #include <functional>

@@ -1,4 +1,4 @@
-// Names the tests, and sets the default sizes, window and ranks of each test.
+// Defines the names of the tests, and the default sizes, window and ranks of each test.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ const TestDefaults& defaults_of(const std::string& test);
 
 // Returns the tests that |word| stands for, or none if it is unknown.
 std::vector<std::string> tests_of(const std::string& word);
-// Returns all words that tests_of() knows.
+// Returns all words that tests_of() accepts.
 std::vector<std::string> known_tests();
 
 // Returns whether the test measures a whole job instead of sizes. Such a test is measured alone.

@@ -79,14 +79,14 @@ std::string Traffic::path(bool one_sided) const {
       if (since.direct > 0 && since.direct < operations) mixed = "message+";
     } else if (since.rendezvous_sent > 0) {
       how = since.mapped_chunks > 0 ? "map" : since.bulk_by_get > 0 ? "get" : "put";
-      // The loops' words are always eager, up to one per message. Only many more eager messages
-      // make the path mixed.
+      // The loops' words are always eager, up to one per message. The path counts as mixed only if
+      // there are many more eager messages.
       if (since.rendezvous_sent * 8 < since.eager_sent) mixed = "eager+";
     } else if (since.bulk_by_get * 2 > since.messages_received) {
       how = "pull";
     }
-    // Adds how device memory was reached. One-sided operations with direct bytes of device memory
-    // are called direct already.
+    // Appends how device memory was accessed. The path of one-sided operations already says
+    // "direct".
     const char* device = since.device_bytes_staged > 0                 ? "+staged"
                          : since.device_bytes_direct > 0 && !one_sided ? "+direct"
                                                                        : "";

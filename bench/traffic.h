@@ -1,4 +1,4 @@
-// Finds the path of a measurement's bytes by the counters of the communicator.
+// Determines the path of a measurement's bytes from the counters of the communicator.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace bench {
 
-// Counts what this rank has exchanged with rank 0 (on rank 0: with rank 1) since mark().
+// Counts the traffic of this rank with rank 0 (on rank 0: with rank 1) since mark().
 class Traffic {
  public:
   // |session| and |communicator| must outlive this object.
@@ -19,13 +19,14 @@ class Traffic {
       : session_(session), communicator_(communicator) {}
 
   void mark() { marked_ = counters(); }
-  // Returns the path of most messages, such as "shm/eager". With |one_sided|, returns that of most
-  // operations on the peer's memory, such as "shm/direct".
+  // Returns the path of most messages, such as "shm/eager". With |one_sided|, returns the path of
+  // most operations on the peer's memory, such as "shm/direct".
   std::string path(bool one_sided) const;
-  // Returns the average bytes of the chunks that this rank has staged, or 0 if there are none.
+  // Returns the average size in bytes of the chunks that this rank has staged, or 0 if there are
+  // none.
   double staged_chunk_bytes() const;
-  // Returns how many one-sided operations needed no help of the peer's process since the
-  // communicator was created.
+  // Returns the number of one-sided operations since the creation of the communicator that needed
+  // no help from the peer's process.
   uint64_t direct_operations() const;
 
  private:

@@ -1,5 +1,5 @@
-// A Work is a workload, and the settings with which hetcomm or a peer carries it out. Other
-// processes receive it as words of the form key=value.
+// A Work is a workload, and the settings with which hetcomm or a peer runs it. Other processes
+// receive it as words of the form key=value.
 #pragma once
 
 #include <algorithm>
@@ -18,11 +18,11 @@ struct Work {
   std::string transport = "auto";      // "shm", "tcp", ...; "auto": hetcomm's choice
   std::string first_memory = "host";   // memory of rank 0: "host" or the kind of a device
   std::string second_memory = "host";  // memory of all other ranks
-  std::string progress;                // "caller", "thread"; "": as HETCOMM_PROGRESS says
+  std::string progress;                // "caller", "thread"; "": set by HETCOMM_PROGRESS
   uint64_t staging_chunk = 0;          // HETCOMM_STAGING_CHUNK; 0: keep the variable
   int staging_depth = 0;               // HETCOMM_STAGING_DEPTH; 0: keep the variable
   int rails = 0;                       // HETCOMM_RAILS; 0: keep the variable
-  std::string pin;                     // "pinned", "pageable"; "": as HETCOMM_STAGING_PIN says
+  std::string pin;                     // "pinned", "pageable"; "": set by HETCOMM_STAGING_PIN
   std::string algorithm;               // collective algorithm; "": hetcomm's choice
   bool stream = false;                 // operations are ordered in a stream of the device
   int ranks = 2;
@@ -42,14 +42,15 @@ inline bool is_staging(std::string_view test) {
 // Returns "host", or "host:sim-handle" if the sides differ.
 std::string memory_text(const Work& work);
 
-// Returns the options of a session in which |work| can be carried out.
+// Returns the options of a session in which |work| can run.
 tools::SessionOptions session_options(const Work& work);
 
 std::vector<std::string> encode_words(const Work& work);
 bool decode_work_word(std::string_view word, Work* work);
 
-// Returns sizes from |first| to |last|, each |factor| times the previous one. The number of
-// messages in flight is |window|, reduced so that buffers fit in |most_bytes|, but at least one.
+// Returns sizes from |first| to |last|, each |factor| times the previous one but at least one byte
+// more. The number of messages in flight is |window|, reduced so that buffers fit in |most_bytes|,
+// but at least one.
 std::vector<Point> make_points(uint64_t first, uint64_t last, double factor, int window,
                                uint64_t most_bytes);
 

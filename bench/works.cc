@@ -10,7 +10,7 @@
 namespace bench {
 namespace {
 
-// Limit on one rank's buffers in one direction. It limits the messages in flight.
+// The maximum size of one rank's buffers in one direction, which limits the messages in flight.
 constexpr uint64_t kMaxWindowBytes = uint64_t{128} << 20;
 constexpr double kSecondsAlone = 0.05;
 constexpr double kSecondsInRound = 0.02;
@@ -28,7 +28,7 @@ Work make_work(const Options& options, const TestDefaults& defaults) {
   uint64_t first = options.sizes.first_bytes.value_or(defaults.first_bytes);
   uint64_t last = options.sizes.last_bytes.value_or(compared ? defaults.last_bytes_compared
                                                              : defaults.last_bytes);
-  // If only one end was given, the other end's default may lie beyond it.
+  // If only one end was given, the other end's default can be beyond it.
   if (first > last)
     (options.sizes.first_bytes ? last : first) = options.sizes.first_bytes ? first : last;
   const double factor = options.sizes.factor > 0 ? options.sizes.factor

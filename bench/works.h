@@ -1,4 +1,4 @@
-// Makes the works that a command line asks for.
+// Creates the works that a command line requests.
 #pragma once
 
 #include <vector>
@@ -8,7 +8,7 @@
 
 namespace bench {
 
-// Rounds of --compare and --interleave, unless the command line says otherwise.
+// Rounds of --compare and --interleave, unless the command line sets another number.
 inline constexpr int kRounds = 15;
 
 // Returns the works that |options| request. With --interleave each work occurs once per round. If

@@ -60,11 +60,11 @@ const char* missing_entry(const DeviceTable& table) {
   return nullptr;
 }
 
-// Serves as every stream and event of devices without streams.
+// The handle of every stream and event of devices without streams.
 char no_stream;
 
-// Fills in the streams and events of a table without them. Such a device's copies are complete when
-// the call returns.
+// Adds stream and event functions to a table that has none. Such a device's copies are complete
+// when the call returns.
 void add_streams(DeviceTable& table) {
   const bool tells_more = table.event_notify != nullptr || table.stream_native != nullptr ||
                           table.user_stream_open != nullptr || table.user_stream_close != nullptr ||
@@ -182,7 +182,7 @@ std::string failure_text(const Device& device, hetcomm_status_t status) {
 
 Result<DeviceTable> complete_table(const DeviceTable* given) {
   if (given == nullptr) return Status(Code::kUnsupported, "the device has no table");
-  // All entries up to here were in the first version.
+  // The first version of the table ended with this entry.
   constexpr uint64_t kMin = offsetof(DeviceTable, release) + sizeof(given->release);
   if (given->struct_size < kMin) {
     return Status(Code::kUnsupported,

@@ -1,9 +1,9 @@
-// Declares the table of functions over an opaque device. It is the only interface through which
-// core and the transports use devices. Each kind of device fills hetcomm_device_table_t, whose
-// header defines what each entry promises. A plug-in may provide a kind.
+// Declares the function table of an opaque device, the only interface through which core and the
+// transports use devices. Each kind of device fills hetcomm_device_table_t, whose header specifies
+// each entry. Plug-ins can provide further kinds.
 //
-// An optional entry that a device leaves out is null, even if the device was built with an older
-// header.
+// An optional entry that a device does not provide is null, even if the device was built with an
+// older header.
 #pragma once
 
 #include <string>
@@ -29,7 +29,8 @@ inline uint64_t bytes_of(const DeviceRows& rows) {
   return rows.extents[0] * rows.extents[1] * rows.row_bytes;
 }
 
-// Returns whether the rows of |one| can be copied row by row to those of |other|.
+// Returns whether the rows of |one| and |other| have the same shape, so that they can be copied row
+// by row.
 inline bool have_one_shape(const DeviceRows& one, const DeviceRows& other) {
   return one.row_bytes == other.row_bytes && one.extents[0] == other.extents[0] &&
          one.extents[1] == other.extents[1];
@@ -50,7 +51,7 @@ struct ReductionSizes {
 };
 
 // Computes the sizes of the buffers of |reduction|. INVALID_ARGUMENT: the types, the operator and
-// the divisor do not fit together. OUT_OF_RANGE: the elements exceed the address space.
+// the divisor are incompatible. OUT_OF_RANGE: the elements exceed the address space.
 Code sizes_of(const DeviceReduction& reduction, ReductionSizes* out_sizes);
 
 // Returns whether |name| is allowed as the name of a kind of devices.
@@ -64,7 +65,8 @@ const char* name_of(const Device& device);
 std::string failure_text(const Device& device, hetcomm_status_t status);
 
 // Copies |given|, which may come from another version of the header, and adds streams and events if
-// they are missing. UNSUPPORTED: |given| lacks a required entry, which the text names.
+// they are missing. UNSUPPORTED: |given| is unusable, for instance because a required entry is
+// missing. The text gives the reason.
 Result<DeviceTable> complete_table(const DeviceTable* given);
 
 }  // namespace hetcomm

@@ -1,12 +1,12 @@
-/* A minimal but complete device plug-in, for a vendor that hetcomm does not know.
+/* A minimal but complete device plug-in, for a vendor that hetcomm does not support.
  *
  *     cc -std=c99 -shared -fPIC device_plugin.c -o libexample.so $(pkg-config --cflags hetcomm)
  *     HETCOMM_DEVICE_PLUGINS=./libexample.so HETCOMM_DEVICES=example hetcomm_info
  *
- * The "accelerator" is a part of host memory that is named by handles, like OpenCL's buffers. Its
- * copies are complete when the call returns, so it needs no streams and no events. A real plug-in
- * calls its vendor's library in place of malloc() and memcpy(). If its vendor copies in a queue, it
- * also fills stream_create() and the other entries for streams and events. */
+ * The "accelerator" is host memory that is addressed by handles, like OpenCL buffers. Its copies
+ * are complete when the call returns, so it needs no streams or events. A real plug-in calls its
+ * vendor's library instead of malloc() and memcpy(). If the vendor's copies are asynchronous, it
+ * also sets stream_create and the other entries for streams and events. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +14,8 @@
 
 #include <hetcomm/device_plugin.h>
 
-/* A handle is FIRST_HANDLE plus its slot index times STEP: no CPU address has this form. */
+/* The handle of a slot is FIRST_HANDLE plus the slot's index times STEP. CPU addresses are never in
+ * this range. */
 #define FIRST_HANDLE ((uint64_t)0xe5 << 56)
 #define STEP ((uint64_t)1 << 40)
 #define MOST_ALLOCATIONS 4096
@@ -57,7 +58,7 @@ static hetcomm_status_t allocate(void* device, uint64_t size_bytes, void** out_a
   return status;
 }
 
-/* Returns the slot that contains |address|, or -1. Called with the lock held. */
+/* Returns the slot that contains |address|, or -1 if there is none. Called with the lock held. */
 static int slot_of(const example_device_t* own, const void* address) {
   const uint64_t handle = (uint64_t)(uintptr_t)address;
   const uint64_t slot = (handle - FIRST_HANDLE) / STEP;
@@ -93,7 +94,7 @@ static hetcomm_status_t find(void* device, const void* address, void** out_base,
   return status;
 }
 
-/* Finds the host bytes behind the range of |size_bytes| at |address| + |offset|. */
+/* Gets the host memory behind the |size_bytes| at |address| + |offset|. */
 static hetcomm_status_t resolve(example_device_t* own, const void* address, uint64_t offset,
                                 uint64_t size_bytes, unsigned char** out_bytes) {
   hetcomm_status_t status = HETCOMM_INVALID_ARGUMENT;
@@ -143,7 +144,7 @@ static const hetcomm_device_table_t kTable = {
 
 static hetcomm_status_t create(const char* kind, const char* options, hetcomm_device_t* out_device,
                                char* text, uint64_t text_size) {
-  (void)kind; /* the plug-in has only one kind */
+  (void)kind; /* this plug-in has only one kind */
   if (options[0] != '\0') {
     snprintf(text, (size_t)text_size, "'%.200s': it has no options", options);
     return HETCOMM_INVALID_ARGUMENT;
@@ -159,8 +160,9 @@ static hetcomm_status_t create(const char* kind, const char* options, hetcomm_de
   return HETCOMM_OK;
 }
 
-/* Serves hetcomm_device_from_native(). In a real plug-in |native| is the vendor's context: the
- * plug-in retains it, and find() knows the memory that the framework has allocated in it. */
+/* hetcomm_device_from_native() calls this function. In a real plug-in |native| would be the
+ * vendor's context: the plug-in would retain it, and find() would find the memory that the
+ * framework has allocated in it. */
 static hetcomm_status_t create_from_native(const char* kind, void* native,
                                            hetcomm_device_t* out_device, char* text,
                                            uint64_t text_size) {

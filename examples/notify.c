@@ -1,8 +1,8 @@
 /* Every rank puts a block into the next rank's memory, and the put notifies that rank. The transfer
- * needs no receive and no other message.
+ * requires no receive and no other message.
  *
  *   torchrun --no-python --nproc-per-node 4 build/release/bin/example_notify
- * or by hand, as ring.c shows.                                                                   */
+ * or by hand, as ring.c shows. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,7 +25,8 @@ static void wait_for(hetcomm_request_t* request) {
   exit(1);
 }
 
-/* Sends this rank's memory to the previous rank, and receives the next rank's memory. */
+/* Sends the exported description of this rank's memory to the previous rank, and imports the memory
+ * of the next rank. */
 static hetcomm_remote_memory_t* exchange(hetcomm_communicator_t* world, hetcomm_memory_t* window,
                                          int32_t before, int32_t next) {
   unsigned char mine[HETCOMM_EXPORT_MAX_BYTES];
@@ -57,12 +58,13 @@ int main(void) {
   int32_t rank, size;
   check(hetcomm_communicator_rank(world, &rank, &size), "rank");
 
-  /* If the memory granted HETCOMM_ACCESS_ALL, ranks on one host would map it. */
+  /* With HETCOMM_ACCESS_ALL, ranks on the same host would map the memory. Here they only put. */
   hetcomm_memory_t* window;
   void* bytes;
   check(hetcomm_memory_allocate(context, HETCOMM_DEVICE_HOST, kBytes, &window), "allocate");
   check(hetcomm_memory_address(window, &bytes), "address");
-  /* While others use the memory this process is in waiting calls: it needs no progress thread. */
+  /* This process is in calls that wait while others use the memory, so it needs no progress
+   * thread. */
   check(
       hetcomm_memory_register(window, world, HETCOMM_ACCESS_PUT, HETCOMM_REGISTER_CALLER_PROGRESS),
       "register");
@@ -87,7 +89,7 @@ int main(void) {
          ((char*)bytes)[note.length - 1], note.source, (int)note.value);
   wait_for(put);
 
-  /* No rank may release its memory while another may still put into it. */
+  /* A rank must not unregister its memory while another rank may still put into it. */
   check(hetcomm_communicator_barrier(world, HETCOMM_TIMEOUT_DEFAULT), "barrier");
   check(hetcomm_remote_memory_destroy(next), "release");
   check(hetcomm_memory_unregister(window, HETCOMM_TIMEOUT_DEFAULT), "unregister");

@@ -1,11 +1,11 @@
-/* Two pipeline stages of different degrees: the first stage cuts its activations by batch, the
- * second by sequence. Activations are sent forward and gradients back, one micro-batch at a time,
- * each as soon as it is available.
+/* Runs two pipeline stages that divide their activations differently: the first stage by batch, the
+ * second by sequence. Activations are sent forward and gradients backward, one micro-batch at a
+ * time, as soon as they are available.
  *
  *   mpirun --oversubscribe -n 6 -x MASTER_ADDR=127.0.0.1 -x MASTER_PORT=29500 \
  *     build/release/bin/example_pipeline
  *   torchrun --no-python --nproc-per-node 6 build/release/bin/example_pipeline
- * or by hand, as ring.c shows.                                                                   */
+ * or by hand, as ring.c shows. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,7 +28,8 @@ static void wait_for(hetcomm_request_t* request) {
   exit(1);
 }
 
-/* Returns the layout of a stage that cuts |dimension| evenly over |count| ranks from |first|. */
+/* Returns the layout of a stage that divides |dimension| evenly among |count| ranks, starting at
+ * |first|. */
 static hetcomm_layout_t* stage(const uint64_t* shape, uint32_t dimension, int32_t first,
                                int32_t count) {
   const uint64_t axis = (uint64_t)count;
@@ -65,7 +66,7 @@ static hetcomm_request_t* start(hetcomm_reshard_t* reshard, const float* from, f
   return request;
 }
 
-/* Returns the value of an element in |rank|'s part of the tensor. */
+/* Returns the value that the first stage sends for an element of |rank|'s part of the tensor. */
 static float value(int batch, int32_t rank, uint64_t element) {
   return (float)(batch * 1000 + rank * 100) + (float)(element % 97);
 }
@@ -103,13 +104,14 @@ int main(void) {
   }
   hetcomm_request_t* out[kInFlight] = {NULL};
   hetcomm_request_t* in[kInFlight] = {NULL};
-  /* The first stage is |kInFlight| micro-batches ahead of the gradients. */
+  /* The first stage sends |kInFlight| micro-batches before it waits for the first gradient. */
   for (int i = 0; i < kMicroBatches + kInFlight; ++i) {
     const int slot = i % kInFlight;
     if (i >= kInFlight) {
       if (in[slot] != NULL) wait_for(in[slot]);
       wait_for(out[slot]);
-      /* The second stage sends back what it received, so each gradient equals what was sent. */
+      /* The second stage returns its input as the gradient, so the first stage must get back the
+       * values that it sent. */
       for (uint64_t e = 0; is_first && e < elements; ++e) {
         if (received[slot][e] == value(i - kInFlight, rank, e)) continue;
         fprintf(stderr, "rank %d: a gradient is wrong\n", rank);
@@ -123,7 +125,7 @@ int main(void) {
       in[slot] = start(backward, NULL, received[slot], elements);
     } else {
       wait_for(start(forward, NULL, received[slot], elements));
-      memcpy(sent[slot], received[slot], elements * sizeof(float)); /* stands for a computation */
+      memcpy(sent[slot], received[slot], elements * sizeof(float)); /* instead of a computation */
       out[slot] = start(backward, sent[slot], NULL, elements);
       in[slot] = NULL;
     }

@@ -1,5 +1,6 @@
-/* Trains a model of one weight for each rank, as a pipeline: stage s multiplies its input by s + 1.
- * Each rank prints its weight times the gradient of the weight. All ranks print the same number.
+/* Trains a model as a pipeline with one stage on each rank. Each stage has one weight: stage s
+ * multiplies its input by s + 1. Each rank prints its weight times the gradient of its weight. All
+ * ranks print the same number.
  *
  *   mpirun --oversubscribe -n 3 -x MASTER_ADDR=127.0.0.1 -x MASTER_PORT=29500 \
  *     build/release/bin/example_pipeline_plan 20
@@ -7,13 +8,14 @@
  * or by hand:
  *   export WORLD_SIZE=3 MASTER_ADDR=127.0.0.1 MASTER_PORT=29500
  *   for r in 0 1 2; do RANK=$r build/release/bin/example_pipeline_plan & done; wait
- * The first argument is the number of milliseconds that a stage computes for a micro-batch. A rank
- * with a device in HETCOMM_DEVICES, such as opencl:{local_rank}, keeps the tensors between stages
- * in the memory of that device.
+ * The first argument is the computation time of a stage for one micro-batch, in milliseconds. A
+ * rank with a device in HETCOMM_DEVICES, such as opencl:{local_rank}, keeps the tensors between
+ * stages in the memory of that device.
  *
- * The second argument is a file with a plan, whatever its schedule and degrees. The ranks run this
- * plan, and rank 0 prints how long a step takes. Stages then compute nothing, but take their time.
- * The third argument is the number of stages of each rank (default: 1). */
+ * The second argument is a file with a plan, with any schedule and any parallel degrees. The ranks
+ * run this plan, and rank 0 prints the duration of a step. The stages then compute nothing, and
+ * only sleep for their computation time. The third argument is the number of stages on each rank
+ * (default: 1). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,7 +38,8 @@ static void check_pipeline(hetcomm_status_t status, const char* what) {
   exit(1);
 }
 
-/* Writes a plan with a stage for each of |size| ranks, whose devices have the numbers |devices|. */
+/* Writes a plan with one stage for each of |size| ranks. |devices| has the device number of each
+ * rank. */
 static void write_plan(int size, const int32_t* devices, char* text, size_t capacity) {
   size_t at = 0;
   int i;
@@ -68,12 +71,12 @@ static void write_plan(int size, const int32_t* devices, char* text, size_t capa
 struct stage {
   double weight;
   double gradient;
-  double compute_ms; /* for a micro-batch: a third forward, two thirds backward */
-  /* The inputs of each micro-batch in flight, by slot. */
+  double compute_ms; /* time for a micro-batch: 1/3 forward, 2/3 backward */
+  /* The inputs of the micro-batches in flight, by slot. */
   double inputs[kSlots][kSamples];
 };
 
-/* Copies between a tensor, which may lie on a device, and |values|. */
+/* Copy between a tensor, which may be on a device, and |values|. */
 static hetcomm_status_t load(const hetcomm_pipeline_tensor_t* tensor, double* values) {
   return hetcomm_memory_read(tensor->buffer.memory, tensor->buffer.offset, values,
                              kSamples * sizeof(double));
@@ -123,7 +126,8 @@ static hetcomm_status_t backward(void* user_data, const hetcomm_pipeline_action_
   return action->input_grad_count > 0 ? store(&action->input_grads[0], grad) : HETCOMM_OK;
 }
 
-/* Performs a step of a plan from a file, which takes its part of the time for a micro-batch. */
+/* Simulates a step of a plan from a file: sleeps for the step's fraction of the time for a
+ * micro-batch. */
 static hetcomm_status_t pass_time(void* user_data, const hetcomm_pipeline_action_t* action) {
   const struct stage* stage = user_data;
   const int whole = action->kind == HETCOMM_PIPELINE_BACKWARD;
@@ -143,7 +147,7 @@ static void read_plan(const char* name, char* text, size_t capacity) {
   fclose(file);
 }
 
-/* Tells all ranks which of them have a device. */
+/* Gets the number of the device that each rank uses: 1, or the host if the rank has no device. */
 static void exchange_devices(hetcomm_context_t* context, hetcomm_communicator_t* world,
                              int32_t size, int32_t* devices) {
   int32_t count = 0;
@@ -151,7 +155,7 @@ static void exchange_devices(hetcomm_context_t* context, hetcomm_communicator_t*
   hetcomm_request_t* request;
   hetcomm_completion_t completion;
   check(hetcomm_device_count(context, &count), "devices");
-  own = count > 1 ? 1 : HETCOMM_DEVICE_HOST; /* the host itself has the number 0 */
+  own = count > 1 ? 1 : HETCOMM_DEVICE_HOST; /* the host is device 0 */
   check(hetcomm_allgather(world, hetcomm_buffer_host(&own, sizeof(own)),
                           hetcomm_buffer_host(devices, (uint64_t)size * sizeof(own)), HETCOMM_INT32,
                           NULL, &request),
@@ -182,7 +186,7 @@ int main(int argc, char** argv) {
   hetcomm_context_options_t options;
   memset(&options, 0, sizeof(options));
   options.struct_size = sizeof(options);
-  options.progress = HETCOMM_PROGRESS_THREAD; /* data moves while callbacks run */
+  options.progress = HETCOMM_PROGRESS_THREAD; /* lets data move while callbacks run */
   check(hetcomm_context_create(&options, &context), "context");
   check(hetcomm_bootstrap_create_from_environment(context, &bootstrap), "bootstrap");
   check(hetcomm_communicator_create(context, bootstrap, NULL, &world), "communicator");

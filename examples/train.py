@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Trains a small decoder-only transformer, character by character, on the project's own documents.
+"""Trains a small decoder-only, character-level transformer on the project's own documents.
 
     torchrun --nproc-per-node 2 examples/train.py --backend hetcomm --parallel fsdp2
 
-All ranks start with the same model. They share a batch that does not depend on the number of ranks. So
-runs with the same seed have the same loss curve, up to rounding. train_compare.py compares such runs.
+All ranks start with the same model, and divide a batch that does not depend on the number of ranks.
+So runs with the same seed have the same loss curve, up to rounding. train_compare.py compares such
+runs.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from torch import nn
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
-WARM_UPS = 3  # the first steps also make buffers and connections: their times do not count
+WARM_UPS = 3  # times of the first steps, which set up buffers and connections, are ignored
 
 
 class Block(nn.Module):
@@ -72,7 +73,7 @@ def distribute(model: Transformer, parallel: str) -> nn.Module:
 
 
 class Batches(torch.utils.data.Dataset):
-    """This rank's rows of every step. Loading the rows of one step computes for |load_ms| ms."""
+    """This rank's rows of every step. Loading the rows of a step takes |load_ms| ms of CPU time."""
 
     def __init__(self, data: torch.Tensor, arguments: argparse.Namespace) -> None:
         chosen = torch.Generator().manual_seed(arguments.seed)
@@ -92,7 +93,7 @@ class Batches(torch.utils.data.Dataset):
 
 
 def train(arguments: argparse.Namespace) -> dict[str, list[float]]:
-    """Returns the mean loss over all ranks, and this rank's time in seconds, of every step."""
+    """Returns, for every step, the mean loss over all ranks and this rank's time in seconds."""
     rank, size = dist.get_rank(), dist.get_world_size()
     text = "".join(path.read_text() for path in arguments.text)
     index = {character: place for place, character in enumerate(sorted(set(text)))}
@@ -153,7 +154,7 @@ def main() -> int:
         step_ms = statistics.median(run["seconds"][WARM_UPS:]) * 1e3
         print(f"{arguments.backend}, {arguments.parallel}, {size} ranks: loss {run['losses'][0]:.3f} "
               f"to {run['losses'][-1]:.3f}, {step_ms:.1f} ms a step")
-    dist.barrier()  # with Gloo, a rank may crash at its end if others have left before
+    dist.barrier()  # with Gloo, a rank can crash on exit if others have already exited
     dist.destroy_process_group()
     return 0
 

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""Runs train.py over several backends, each kind of parallelism and number of ranks, side by side.
+"""Compares backends by running train.py with each kind of parallelism and each number of ranks.
 
     examples/train_compare.py --ranks 2,4 --rounds 5 --plot train.svg
 
-Every round launches each configuration once with torchrun. The backends follow each other directly, in an
-order that rotates from round to round, so that a change of the machine's speed affects all of them. The
-time of a step is the median of a launch. Ratios compare launches of one round: above 1 the first backend
-is faster. Exits with 1 if a loss curve differs from that of the first run, or does not fall. Arguments
-after -- go to train.py.
+Every round launches each configuration once with torchrun. For each configuration the backends run
+directly after one another, in an order that rotates from round to round, so that changes of the
+machine's speed affect all of them. The step time of a launch is the median over its steps. Ratios
+compare launches of the same round: if a ratio is above 1, the first backend is faster. Exits with 1
+if a loss curve differs from that of the first run, or does not decrease. Arguments after -- are
+passed to train.py.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ import subprocess
 import sys
 from typing import NamedTuple
 
-# Largest difference between two loss curves. Rounding errors grow from step to step but stay below it,
-# and a wrong batch or gradient exceeds it.
+# Maximum difference between two loss curves. Rounding errors grow from step to step but stay below
+# it, and the effect of a wrong batch or gradient is larger.
 TOLERANCE = 0.001
 TRAIN = pathlib.Path(__file__).resolve().with_name("train.py")
 
@@ -59,7 +60,7 @@ def launch(backend: str, setting: Setting, arguments: argparse.Namespace) -> Run
 
 
 def stop(process: subprocess.Popen[str]) -> str:
-    """Terminates torchrun, which then ends its ranks. Returns what they wrote to standard error."""
+    """Terminates torchrun, which then terminates its ranks. Returns their standard error output."""
     process.terminate()
     try:
         return process.communicate(timeout=40)[1]
@@ -69,7 +70,7 @@ def stop(process: subprocess.Popen[str]) -> str:
 
 
 def complaints(runs: dict[tuple[Setting, str], list[Run]]) -> list[str]:
-    """Returns one line for each configuration with wrong losses. Compares all runs with the first one."""
+    """Compares all runs with the first one. Returns one line for each configuration that fails."""
     reference = next(iter(runs.values()))[0].losses
     found = []
     for (setting, backend), several in runs.items():
@@ -86,10 +87,10 @@ def complaints(runs: dict[tuple[Setting, str], list[Run]]) -> list[str]:
 
 
 def distance(losses: list[float], others: list[float]) -> float:
-    """Returns the greatest difference in any step; infinity if the losses cannot be compared."""
+    """Returns the maximum difference in any step, or infinity if the losses cannot be compared."""
     if len(losses) != len(others):
         return math.inf
-    # max() alone could lose a NaN.
+    # max() could ignore a NaN.
     gaps = [abs(a - b) for a, b in zip(losses, others)]
     return math.inf if any(map(math.isnan, gaps)) else max(gaps)
 
@@ -115,7 +116,7 @@ def table(runs: dict[tuple[Setting, str], list[Run]], backends: list[str]) -> st
 
 
 def drawing(runs: dict[tuple[Setting, str], list[Run]]) -> str:
-    """Returns an SVG drawing: for each configuration its losses by step, and a bar for the time of a step."""
+    """Returns an SVG drawing with a loss curve and a step time bar for each configuration."""
     colours = ["#0b6e99", "#d9730d", "#448361", "#9065b0", "#c14c8a", "#d44c47", "#787774", "#cb912f"]
     top = max(max(several[0].losses) for several in runs.values())
     longest = max(statistics.median(run.step_ms for run in several) for several in runs.values())

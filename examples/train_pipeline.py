@@ -1,18 +1,19 @@
 #!/usr/bin/env python3
-"""Trains the transformer of train.py by pipelines of stages, and compares it with one process.
+"""Trains the transformer of train.py with pipeline parallelism, and compares it with one process.
 
     torchrun --nproc-per-node 2 examples/train_pipeline.py --stages 1,1 --schedule zb-h1 --check
     torchrun --nproc-per-node 3 examples/train_pipeline.py --stages 2,1          # the first stage on two ranks
     torchrun --nproc-per-node 3 examples/train_pipeline.py --stages 1,1/1        # two pipelines of unequal depth
     torchrun --nproc-per-node 2 examples/train_pipeline.py --stages 1,1 --schedule zb-v  # two stages on each rank
 
---stages separates pipelines by "/", and the stages of a pipeline by ",". Each number says how many ranks share the
-rows of a stage. With a schedule of several chunks, such as zb-v, each rank holds that many stages. The items of the
-model (embedding, blocks, head) are divided evenly among the stages. The batch is divided among the pipelines by their
+--stages separates pipelines by "/", and the stages of a pipeline by ",". Each number is the number
+of ranks that share the rows of a stage. With a schedule that has multiple chunks, such as zb-v,
+each rank holds that many stages. The items of the model (embedding, blocks, head) are divided
+evenly among the stages. The micro-batches are divided among the pipelines in proportion to their
 numbers of ranks.
-With --check every rank also trains the whole model, adds the gradients of the micro-batches in their order, and
-compares losses and parameters after the last step. They are equal up to rounding, or bit for bit with --double, one
-rank a stage and one pipeline.
+With --check every rank also trains the whole model, adding the gradients of the micro-batches in
+order. It compares the losses of all steps, and the parameters after the last step. They are equal
+up to rounding, or bit for bit with --double, one rank per stage and one pipeline.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ def loss_of(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
 
 
 def items_of(characters: int, arguments: argparse.Namespace) -> dict[str, nn.Module]:
-    """Returns the model, item by item. It is the same on all ranks."""
+    """Returns the items of the model by name. They have the same initial values on all ranks."""
     torch.manual_seed(arguments.seed)
     items: dict[str, nn.Module] = {"embed": Embed(characters, arguments.context, arguments.width)}
     for i in range(arguments.layers):
@@ -73,8 +74,8 @@ def evenly(count: int, parts: int) -> list[int]:
 
 
 def holders_of_stages(arguments: argparse.Namespace, groups: int, micro_batches: int) -> list[int]:
-    """Returns the group of ranks that holds each stage. A group that holds several chunks occurs several times."""
-    if arguments.schedule == "h-1f1b":  # has one stage on each rank, and needs times to be made
+    """Returns the group of ranks that holds each stage. A group occurs once for each chunk."""
+    if arguments.schedule == "h-1f1b":  # one stage on each rank
         return list(range(groups))
     return pipeline.Schedule.named(arguments.schedule, ranks=groups, micro_batches=micro_batches,
                                    chunks=arguments.chunks).rank_of
@@ -89,7 +90,7 @@ def plan_of(arguments: argparse.Namespace, items: int) -> pipeline.Plan:
     plans = []
     left = arguments.micro_batches
     for number, sizes in enumerate(pipelines):
-        # A pipeline gets micro-batches by its number of ranks. The last pipeline takes the rest.
+        # A pipeline gets micro-batches in proportion to its ranks. The last one gets the rest.
         own = left if number == len(ranks) - 1 else arguments.micro_batches * ranks[number] // sum(ranks)
         left -= own
         firsts = [sum(sizes[:group]) for group in range(len(sizes))]
@@ -177,7 +178,7 @@ def train(arguments: argparse.Namespace) -> dict[str, object]:
         if rank == 0 and not arguments.json and step % 10 == 0:
             print(f"step {step:>4}  loss {losses[-1]:.3f}  {seconds[-1] * 1e3:.1f} ms", flush=True)
     result: dict[str, object] = {"losses": losses, "seconds": seconds, "run_seconds": run_seconds}
-    # All ranks look at the run together: they have the same options.
+    # look_at_run() is collective. All ranks call it, because they have the same options.
     if arguments.picture is not None:
         picture = trainer.look_at_run("svg")
         if rank == 0:

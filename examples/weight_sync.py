@@ -1,20 +1,21 @@
-"""A trainer refreshes the weights of an inference engine after each step.
+"""Transfers the weights of a model from a trainer to an inference engine after each training step.
 
     torchrun --nproc-per-node 8 examples/weight_sync.py
 
-Ranks 0 to 3 train a small mixture-of-experts transformer by FSDP2. Ranks 4 to 7 hold the same model as
-inference engines do: fused and tensor-parallel, in bfloat16.
+Ranks 0 to 3 train a small mixture-of-experts transformer with FSDP2. Ranks 4 to 7 hold the same
+model in the layout of an inference engine: fused and tensor-parallel, in bfloat16.
 
-    q, k, v        fused; each of the 4 ranks holds one query head. k and v have only 2 heads, so two ranks
-                   hold the same head of each
-    o              columns
-    w1, w3         fused (w13), by 2 expert-parallel x 2 tensor-parallel ranks
-    w2             experts x columns
-    embedding      rows of a vocabulary that is padded from 500 to 512. The trainer ties the output layer to
-                   it; the engine has a separate copy
+    q, k, v        fused; each of the 4 ranks holds one query head. k and v have only 2 heads, so
+                   two ranks hold the same head of k and v
+    o              divided by columns
+    router         replicated
+    w1, w3         fused (w13); divided among 2 expert-parallel x 2 tensor-parallel ranks
+    w2             divided by experts and columns
+    embedding      divided by rows; the vocabulary is padded from 500 to 512 rows. The trainer ties
+                   the output layer to the embedding; the engine has a separate copy (lm_head)
 
-Each rank describes only the tensors that it holds, and needs to know no other rank's layout. The example
-compares the weights that arrive bit by bit with the trainer's.
+Each rank describes only its own tensors, and does not need the layouts of other ranks. The example
+checks that the transferred weights are equal, bit by bit, to the trainer's weights.
 """
 
 import os
@@ -98,8 +99,9 @@ class Trainer:
 
 
 class Engine:
-    """An adapter of an inference engine, on ranks 4 to 7. The engine holds a box of each of the trainer's
-    tensors inside one of its own tensors, which may be fused. The box gives the place in the engine's tensor."""
+    """The adapter for an inference engine, on ranks 4 to 7. The engine holds a box of each of the
+    trainer's tensors inside one of its own tensors, which may be fused. The box has the location
+    inside the engine's tensor."""
 
     def __init__(self, rank):
         self.place = rank - ENGINES[0]
@@ -119,7 +121,7 @@ class Engine:
             self.memory[f"{i}.router"] = empty(EXPERTS, HIDDEN)
             self.memory[f"{i}.w13"] = empty(experts, 2 * ffn, HIDDEN)
             self.memory[f"{i}.w2"] = empty(experts, HIDDEN, ffn)
-        self.views = {}  # engine's name -> (key in memory, shape of the whole tensor, box, padded shape)
+        self.views = {}  # name -> (key in memory, shape of the whole tensor, box, padded shape)
         rows = PADDED // len(ENGINES)
         for name in ("embedding", "lm_head"):
             box = self.box((rows * self.place, 0), (rows * (self.place + 1), HIDDEN))
@@ -157,7 +159,7 @@ class Engine:
         box = self.box((first, 0, begin), (first + experts, HIDDEN, begin + ffn))
         self.views[f"{name}.w2"] = (f"{i}.w2", (EXPERTS, HIDDEN, FFN), box, None)
 
-    # --- called by hetcomm ---
+    # --- methods that hetcomm calls ---
 
     def describe(self):
         return {
@@ -169,12 +171,12 @@ class Engine:
         return self.memory[self.views[name][0]]
 
     def loaded(self, names):
-        pass  # a real engine would repack its weights or capture its graphs again
+        pass  # a real engine might repack its weights or recapture its graphs
 
     # --- the check ---
 
     def differences(self, truth, names):
-        """Returns the names of the tensors that differ from the trainer's in some element."""
+        """Returns the names of the tensors with elements that differ from the trainer's."""
         wrong = []
         for name, (memory, _, box, padded) in self.views.items():
             whole = truth[names.get(name, name)].bfloat16()
@@ -183,7 +185,7 @@ class Engine:
             strides = box.strides or torch.empty(extents).stride()
             own = torch.as_strided(self.memory[memory], extents, strides, box.offset)
             if padded is not None:
-                own = own[: len(expected)]  # the rows beyond the vocabulary are never written
+                own = own[: len(expected)]  # rows past the vocabulary are never written
             if not torch.equal(own, expected):
                 wrong.append(name)
         return wrong
@@ -197,7 +199,7 @@ def main():
     torch.set_num_threads(1)
     trainer = Trainer() if rank in TRAINERS else None
     engine = Engine(rank) if rank in ENGINES else None
-    names = {"lm_head.weight": "embedding.weight"}  # the trainer's embedding also fills the engine's lm_head
+    names = {"lm_head.weight": "embedding.weight"}  # lm_head is a copy of the embedding
     transfer = reshard.StateTransfer(
         hetcomm.torch.communicator(),
         source=trainer.model.state_dict() if trainer else None,
@@ -212,7 +214,7 @@ def main():
         start = time.perf_counter()
         transfer.run()
         took = time.perf_counter() - start
-        # For the check, rank 0 broadcasts whole tensors, without a reshard plan.
+        # For the check, rank 0 broadcasts the full tensors without using a reshard plan.
         truth = [None]
         if trainer:
             state = trainer.model.state_dict()

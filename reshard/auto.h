@@ -13,21 +13,21 @@
 
 namespace hetcomm::reshard {
 
-// The strategies that can be chosen, in the order that decides ties.
+// The strategies to choose from. On a tie, the earlier one wins.
 inline constexpr std::array<Strategy, 5> kCandidates = {
     Strategy::kDirect, Strategy::kLeader, Strategy::kGatherP2pScatter, Strategy::kSendrecvAllgather,
     Strategy::kBsr};
 
-// A strategy that was considered.
+// A strategy that was considered, with the result.
 struct Considered {
   std::string strategy;
-  uint64_t ns = 0;      // forecast; 0: the strategy makes no plan
-  std::string refused;  // reason for refusal; empty: usable
+  uint64_t ns = 0;      // the forecast; 0 if the strategy makes no plan
+  std::string refused;  // the reason for refusal; empty if the strategy can be used
   bool operator==(const Considered&) const = default;
 };
 
-// Returns a text that names two clusters between which |plan| sends more than the whole tensor, if
-// there are any.
+// If |plan| sends more than the whole tensor from one cluster to another, returns a text that names
+// the two clusters.
 std::optional<std::string> find_second_copy(const MovePlan& plan, const Links& links);
 
 // Fails with INVALID_ARGUMENT if |links| lacks a rank that holds a part.
@@ -35,19 +35,19 @@ Status check_known(const Layout& source, const Layout& destination, const Links&
 
 struct Choice {
   MovePlan plan;
-  Forecast forecast;                   // forecast of the plan of all ranks
-  std::vector<Considered> considered;  // in the order that decides ties
+  Forecast forecast;                   // of the plan of all ranks
+  std::vector<Considered> considered;  // in the order of kCandidates
 };
 
-// Considers every strategy that covers the two layouts. Refuses a strategy that would send more
-// than one copy of the tensor from one cluster to another. If it refuses all of them, takes the
-// quickest one. If |rank| is given, the returned plan has only the moves of that rank.
-// |slice_bytes|: as in plan_bsr(). Fails with INVALID_ARGUMENT if |links| lacks a rank, and with
-// UNSUPPORTED if no strategy covers the layouts.
+// Makes a plan with every strategy that covers the two layouts, and chooses the one with the
+// shortest forecast. Refuses a strategy that would send more than one copy of the tensor from one
+// cluster to another, unless every strategy that covers the layouts would. If |rank| is given, the
+// returned plan has only the moves of that rank. |slice_bytes| is as in plan_bsr(). Fails with
+// INVALID_ARGUMENT if |links| lacks a rank, and with UNSUPPORTED if no strategy covers the layouts.
 Result<Choice> plan_auto(const Layout& source, const Layout& destination, uint64_t element_bytes,
                          const Links& links, uint64_t slices = 8,
                          std::optional<int> rank = std::nullopt, uint64_t slice_bytes = 0);
-// The same for |tensor|, with the slices that |wishes| ask for. |wishes| has links.
+// Chooses the plan of |tensor|, for the slices that |wishes| specifies. |wishes.links| is not null.
 Result<Choice> plan_auto(const Tensor& tensor, const Wishes& wishes, std::optional<int> rank);
 
 }  // namespace hetcomm::reshard

@@ -8,7 +8,7 @@
 namespace hetcomm::reshard {
 namespace {
 
-// Returns the dimension in which the boxes have the most distinct beginnings.
+// Returns the dimension in which the boxes have the most distinct start indices.
 size_t widest_dimension(const std::vector<Box>& boxes) {
   size_t best = 0;
   size_t most = 0;
@@ -72,7 +72,7 @@ Box intersection(const Box& one, const Box& other) {
   return both;
 }
 
-// Sweeps along one dimension, and compares the boxes that are open at the same time.
+// Sweeps along one dimension, and compares each box with the boxes that have not ended before it.
 std::optional<std::pair<size_t, size_t>> find_overlap(const std::vector<Box>& boxes) {
   if (boxes.size() < 2) return std::nullopt;
   const size_t along = widest_dimension(boxes);

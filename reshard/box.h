@@ -13,11 +13,11 @@ namespace hetcomm::reshard {
 
 inline constexpr size_t kMaxDimensions = 8;
 
-// One number for each dimension.
+// One value for each dimension.
 using Numbers = std::array<uint64_t, kMaxDimensions>;
 
-// A Box holds the elements whose index in every dimension i lies in [begin[i], end[i]). Entries
-// beyond |dimensions| are 0. Plain data.
+// A Box holds the elements whose index in every dimension i is in [begin[i], end[i]). Entries
+// beyond |dimensions| are 0.
 struct Box {
   size_t dimensions = 0;
   Numbers begin{};
@@ -25,7 +25,7 @@ struct Box {
 
   uint64_t extent(size_t dimension) const { return end[dimension] - begin[dimension]; }
   bool is_empty() const;
-  // Returns the number of elements: at most 2^64 - 1, since no box of a checked layout is larger.
+  // Returns the number of elements. It fits in 64 bits, since check() limits the size of layouts.
   uint64_t elements() const;
   bool contains(const Box& other) const;
   bool overlaps(const Box& other) const;
@@ -39,10 +39,11 @@ Box whole_of(const std::vector<uint64_t>& shape);
 // not overlap.
 Box intersection(const Box& one, const Box& other);
 
-// Returns the indices of two of |boxes| that overlap, the smaller index first.
+// Returns the indices of two of |boxes| that overlap, the smaller index first. Returns nullopt if
+// no two boxes overlap.
 std::optional<std::pair<size_t, size_t>> find_overlap(const std::vector<Box>& boxes);
 
-// Returns a text like "[0:4, 8:16]", in the style of Python slices.
+// Returns a text such as "[0:4, 8:16]", in the style of Python slices.
 std::string to_text(const Box& box);
 
 }  // namespace hetcomm::reshard

@@ -13,7 +13,7 @@
 namespace hetcomm::reshard {
 namespace {
 
-// The boundaries of all boxes, per dimension.
+// The boundaries of all boxes, indexed by dimension.
 using Cuts = std::vector<std::vector<uint64_t>>;
 
 Cuts cuts_of(const Layout& source, const Layout& destination) {
@@ -35,7 +35,7 @@ Cuts cuts_of(const Layout& source, const Layout& destination) {
   return cuts;
 }
 
-// Calls |use| with every piece of |box|, in the order of indices.
+// Calls |use| with every piece of |box|, in index order.
 template <typename Use>
 void for_each_piece(const Box& box, const Cuts& cuts, size_t dimension, Box& piece, Use& use) {
   if (dimension == cuts.size()) {
@@ -51,7 +51,7 @@ void for_each_piece(const Box& box, const Cuts& cuts, size_t dimension, Box& pie
   }
 }
 
-// Merges |other| into |one| if they form one box. Returns whether they do.
+// Merges |other| into |one| if the two form one box. Returns true if they do.
 bool join(Box& one, const Box& other) {
   size_t along = one.dimensions;
   for (size_t d = 0; d < one.dimensions; ++d) {
@@ -64,8 +64,7 @@ bool join(Box& one, const Box& other) {
   return true;
 }
 
-// Joins pieces between the same parts, along the last dimensions first. |boxes| are sorted by
-// index.
+// Merges adjacent boxes, along the last dimensions first. |boxes| are sorted by index.
 void join_all(std::vector<Box>& boxes) {
   for (bool joined = true; joined;) {
     joined = false;
@@ -81,13 +80,14 @@ void join_all(std::vector<Box>& boxes) {
   }
 }
 
-// A piece of the tensor, and the part of the destination that needs it.
+// A piece of the tensor, and the index of the destination part that needs it.
 struct Need {
   Box piece;
   uint32_t to;
 };
 
-// The dimension and the number of equal chunks in which holders share a piece.
+// A division of a piece into equal chunks along one dimension. Holders send chunks of a piece that
+// they share.
 struct Chunks {
   size_t dimension = 0;
   uint64_t count = 1;
@@ -97,8 +97,9 @@ struct Chunks {
   }
 };
 
-// Returns the chunks of at most |slice_bytes| in which holders share |piece|, if it is long enough
-// in one dimension. Prefers outer dimensions, whose chunks are contiguous in most layouts.
+// Divides |piece| into chunks of at most |slice_bytes|, or into fewer and larger ones if the piece
+// is too short in every dimension or would have more than kMaxChunks. Prefers outer dimensions,
+// whose chunks are contiguous in most layouts.
 Chunks chunks_of(const Box& piece, uint64_t bytes, uint64_t slice_bytes) {
   constexpr uint64_t kMaxChunks = 64;
   Chunks chunks;
@@ -127,7 +128,7 @@ class SenderChoice {
   }
 
   std::vector<Move> moves() {
-    std::vector<uint32_t> owners;  // holders of |looked_at|
+    std::vector<uint32_t> owners;  // parts of the source that contain |looked_at|
     const Box* looked_at = nullptr;
     const std::vector<Need> needs = all_needs();
     for (const Need& need : needs) {
@@ -147,11 +148,11 @@ class SenderChoice {
     }
     return moves;
   }
-  // Returns the places at which holders share a piece, in ascending order.
+  // Returns the positions at which holders divide a piece, in ascending order.
   std::vector<Cut> cuts() const { return {cuts_.begin(), cuts_.end()}; }
 
  private:
-  using Candidate = std::pair<SendLoads::Cost, uint32_t>;  // with the index among the owners
+  using Candidate = std::pair<SendLoads::Cost, uint32_t>;  // cost and index among the owners
 
   std::vector<Need> all_needs() const {
     const Cuts cuts = cuts_of(source_, destination_);
@@ -190,15 +191,15 @@ class SenderChoice {
     }
   }
 
-  // Gives each chunk of a piece to the holder whose transfer would then end first. The chunks of
-  // one holder are put next to each other.
+  // Assigns each chunk of a piece to the holder that has the least cost at that point. The chunks
+  // of one holder are contiguous.
   void share(const std::vector<uint32_t>& owners, const Need& need) {
     const Box& piece = need.piece;
     const Chunks chunks = chunks_of(piece, bytes_of(piece), slice_bytes_);
     const uint64_t rows = piece.extent(chunks.dimension);
     const uint64_t row_bytes = bytes_of(piece) / rows;
-    // Chunks differ by a row. All costs are those of the longest one, so that they only grow, and a
-    // known cost is a lower bound.
+    // The lengths of chunks differ by at most one row. Every chunk is costed as the longest one, so
+    // costs only grow, and a stored cost is a lower bound.
     const uint64_t chunk_bytes = (rows + chunks.count - 1) / chunks.count * row_bytes;
     const int needer = destination_.parts[need.to].rank;
     std::vector<Candidate> candidates;
@@ -244,7 +245,7 @@ class SenderChoice {
   const uint64_t element_bytes_;
   const uint64_t slice_bytes_;
   SendLoads& loads_;
-  std::vector<Box> clipped_;                                          // by part of |source_|
+  std::vector<Box> clipped_;                                          // indexed by source part
   std::map<std::pair<uint32_t, uint32_t>, std::vector<Box>> chosen_;  // by receiver and sender
   std::set<Cut> cuts_;
 };

@@ -10,11 +10,11 @@
 
 namespace hetcomm::reshard {
 
-// Cuts the tensor at the boundaries of all boxes. The holder of a piece with the least cost
-// (SendLoads::Cost) sends it; ties go to the holder that is listed first in |source|. Pieces are
-// visited in the order of their indices, and the ranks that need a piece in the order of
-// |destination|. If several holders would send a piece of more than |slice_bytes| over the network,
-// they share it. A |slice_bytes| of 0 means that no piece is shared.
+// Cuts the tensor into pieces at the boundaries of all boxes. The holder of a piece with the least
+// cost (SendLoads::Cost) sends it. Ties go to the holder that is listed first in |source|. Pieces
+// are visited in the order of their indices, and the ranks that need a piece in the order of
+// |destination|. If several holders could send a piece of more than |slice_bytes| over the network,
+// each of them sends a part of it. With a |slice_bytes| of 0, no piece is divided in this way.
 // |loads| accumulates over tensors. If |rank| is given, the plan has only the moves of this rank.
 // Fails with INVALID_ARGUMENT if the shapes differ or the links of |loads| lack a rank, and with
 // UNSUPPORTED if a layout is a sum of several terms.

@@ -9,7 +9,7 @@ namespace hetcomm::reshard {
 
 uint64_t CopyTurns::take(const Layout& source, const Layout& destination, uint64_t element_bytes,
                          uint64_t count) {
-  std::map<uint32_t, int> first_of;  // by copy
+  std::map<uint32_t, int> first_of;  // keyed by copy
   for (const Part& part : source.parts) first_of.try_emplace(part.copy, part.rank);
   if (first_of.size() <= 1) return 0;
   std::vector<int> ranks;
@@ -17,7 +17,7 @@ uint64_t CopyTurns::take(const Layout& source, const Layout& destination, uint64
   std::vector<uint64_t>& sent = sent_[ranks];
   sent.resize(ranks.size());
   const auto turn = static_cast<size_t>(std::min_element(sent.begin(), sent.end()) - sent.begin());
-  std::map<uint32_t, size_t> number_of;  // by copy of the destination
+  std::map<uint32_t, size_t> number_of;  // keyed by copy of the destination
   for (const Part& part : destination.parts) {
     const size_t number = number_of[part.copy]++;
     uint64_t& bytes = sent[(part.copy + number + turn) % sent.size()];

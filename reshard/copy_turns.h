@@ -1,5 +1,5 @@
-// CopyTurns spreads the tensors of a list over the copies of their sources, for strategies whose
-// receivers take the copies in turn (redistribute.h).
+// CopyTurns spreads the tensors of a list over the copies of their sources. It serves the
+// strategies whose receivers read from the copies in turn (redistribute.h).
 #pragma once
 
 #include <cstdint>
@@ -12,14 +12,15 @@ namespace hetcomm::reshard {
 
 class CopyTurns {
  public:
-  // Returns the turn with which the receivers of a tensor begin: that of the copy that has sent
-  // least so far. Counts the bytes of |count| such tensors. Copies of two sources are the same
-  // senders if the same ranks hold the beginning of them.
+  // Returns the |turn| for moves_between() that makes the receivers begin with the copy that has
+  // sent least so far. Adds the bytes of |count| such tensors to the counters. Two sources share
+  // their counters if the first parts of their copies are on the same ranks.
   uint64_t take(const Layout& source, const Layout& destination, uint64_t element_bytes,
                 uint64_t count = 1);
 
  private:
-  std::map<std::vector<int>, std::vector<uint64_t>> sent_;  // by first ranks of copies: by copy
+  // The bytes that each copy has sent, keyed by the first rank of each copy.
+  std::map<std::vector<int>, std::vector<uint64_t>> sent_;
 };
 
 }  // namespace hetcomm::reshard

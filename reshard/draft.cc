@@ -8,7 +8,7 @@
 namespace hetcomm::reshard {
 namespace {
 
-// Checks that |links| knows all ranks of |order|.
+// Fails with OUT_OF_RANGE if |links| lacks a rank of |order|.
 Status check_known(const TensorOrder& order, const Links& links) {
   for (const Layout* layout : {order.source.get(), order.destination.get()}) {
     for (const Part& part : layout->parts) {

@@ -16,8 +16,8 @@ inline constexpr const char* kElementTypeWords[] = {
     "float8_e5m2", "float32", "float64", "complex64", "complex128"};
 static_assert(std::size(kElementTypeWords) == static_cast<size_t>(ElementType::kComplex128) + 1);
 
-// Says how a number that is too large for float8_e4m3fn is converted. This type has no infinity.
-// kSaturates gives the largest number of the same sign, as in torch. kIsNan gives NaN, as in
+// Says how a number that is too large for float8_e4m3fn, which has no infinity, is converted.
+// kSaturates gives the largest number of the same sign, as in PyTorch. kIsNan gives NaN, as in
 // collective operations.
 enum class Overflow : uint8_t { kSaturates, kIsNan };
 
@@ -31,8 +31,9 @@ struct TypePair {
 // Returns whether |type| is a floating-point type of fewer than 32 bits.
 bool is_narrow(ElementType type);
 
-// Returns whether elements can be converted: between the floating-point types of at most 32 bits,
-// between float32 and float64, and from any type to itself.
+// Returns whether elements of type |from| can be converted to |to|. Conversions exist between the
+// floating-point types of at most 32 bits, between float32 and float64, and from any type to
+// itself.
 bool can_convert(ElementType from, ElementType to);
 
 // Returns the type for sums of |source| elements that go to |destination| elements: float64 if

@@ -1,4 +1,4 @@
-// Makes the errors with which functions of this folder refuse their arguments.
+// Makes the errors that functions of this folder return for bad arguments.
 #pragma once
 
 #include <string>

@@ -20,7 +20,7 @@ Messages messages_of(const MovePlan& plan, size_t hop, uint64_t element_bytes) {
 
 HopLoad load_of(const Messages& messages, const Links& links) {
   HopLoad load;
-  std::map<int, uint64_t> messages_of;  // sent or received, by rank
+  std::map<int, uint64_t> messages_of;  // sent or received messages, keyed by rank
   uint64_t most = 1;
   for (const auto& [ends, bytes] : messages) {
     for (const int resource : links.route(ends.first, ends.second).resources) {

@@ -16,7 +16,7 @@
 namespace hetcomm::reshard {
 namespace {
 
-// Checks shape and padding.
+// Checks the shape and the padded shape.
 Status check_shape(const Layout& layout) {
   const size_t dimensions = layout.shape.size();
   if (dimensions == 0 || dimensions > kMaxDimensions) {
@@ -43,8 +43,8 @@ Status check_shape(const Layout& layout) {
   return {};
 }
 
-// Returns whether elements of |part| share an address in memory. Returns kMeet also if they do not
-// lie within kMaxElements.
+// Returns whether two elements of |part| share an address in memory. Also returns kMeet if the part
+// extends beyond kMaxElements.
 Meeting find_repeat(const Part& part) {
   StridedAddresses addresses;
   addresses.dimensions = part.box.dimensions;
@@ -101,7 +101,7 @@ std::vector<Box> boxes_of(const std::vector<const Part*>& parts) {
   return boxes;
 }
 
-// Returns the first region of |where|, in index order, that none of |boxes| contains.
+// Returns the first region of |where|, in index order, that no box covers.
 std::optional<Box> find_hole(Box where, const std::vector<Box>& boxes, size_t dimension = 0) {
   if (boxes.empty()) return where;
   if (dimension == where.dimensions) return std::nullopt;

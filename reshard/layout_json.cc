@@ -24,7 +24,7 @@ constexpr uint64_t kLargestNumber = std::numeric_limits<uint64_t>::max();
 constexpr uint64_t kLargestRank = std::numeric_limits<int32_t>::max();
 constexpr size_t kMaxMeshAxes = 16;
 
-// Words in the order of Placement::Kind.
+// The words of Placement::Kind, in its order.
 constexpr const char* kPlacementKinds[] = {"replicate", "shard",   "zigzag",
                                            "strided",   "partial", "average"};
 constexpr const char* kUnevenWords[] = {"refuse", "ceil"};
@@ -175,7 +175,7 @@ class LayoutReader {
     if (!failure_.ok()) return failure_;
     return annotated(layout_of(own_shape, mesh, placements, uneven, view), inner);
   }
-  // Fails if field |name| is missing although it is |needed|, or present although it is not.
+  // Fails if field |name| is missing and |needed|, or if it is present and not |needed|.
   static void need(Fields& fields, const char* name, bool needed) {
     if (fields.has(name) == needed) return;
     fields.fail(name, needed ? "is missing" : "has no meaning for this kind");

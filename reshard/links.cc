@@ -39,7 +39,7 @@ const Links::KnownRoute& Links::known(int from, int to) const {
   const auto found = routes_[first].find(last);
   if (found != routes_[first].end()) return found->second;
   KnownRoute entry;
-  // create() has found both ends in the model, so there is a route.
+  // create() has checked that the model has both ends, so the route exists.
   entry.route = topology::route(model_, {ends_[first].host, ends_[first].nic},
                                 {ends_[last].host, ends_[last].nic})
                     .value();

@@ -11,9 +11,9 @@
 
 namespace hetcomm::reshard {
 
-// |path| names |json| in the texts of failures. |hosts| has the host of each rank, for an object
-// without "hosts". Fails with INVALID_ARGUMENT for a wrong object, with NOT_FOUND if the model
-// lacks a host or a NIC, and with UNSUPPORTED if the model is of another version.
+// |path| names |json| in error texts. |hosts| has the host of each rank, and is used if the object
+// has no "hosts". Fails with INVALID_ARGUMENT for a malformed object, with NOT_FOUND if the model
+// lacks a host or a NIC, and with UNSUPPORTED if the version of the model is not supported.
 Result<Links> parse_links(const present::Json& json, const std::string& path,
                           std::vector<std::string> hosts);
 

@@ -16,14 +16,14 @@
 namespace hetcomm::reshard {
 namespace {
 
-// Most kinds that are compared.
+// The maximum number of kinds that are compared.
 constexpr size_t kMaxKinds = 16;
-// Most tensors of a kind that are planned, if the source has copies to choose from.
+// The maximum number of tensors of a kind that are planned, if the source has several copies.
 constexpr uint64_t kMaxSamples = 16;
 constexpr size_t kNone = SIZE_MAX;
 
-// Numbers layouts by their forms: the ranks that hold the fractions of a tensor. The places in a
-// rank's memory do not matter, nor do the sizes.
+// Assigns a number to each distinct form of a layout. A form says which ranks hold which fractions
+// of a tensor. It leaves out positions in memory and sizes.
 class Forms {
  public:
   size_t number_of(const Layout& layout) {
@@ -56,13 +56,14 @@ class Forms {
 };
 
 struct Kind {
-  Tensor tensor;       // its largest tensor
-  size_t first = 0;    // index of this tensor
-  uint64_t count = 0;  // tensors of this size that have as many bytes as the kind
-  uint64_t bytes = 0;  // total of its tensors
+  Tensor tensor;       // the largest tensor of the kind
+  size_t first = 0;    // index of |tensor|
+  uint64_t count = 0;  // number of tensors of this size that have as many bytes as the whole kind
+  uint64_t bytes = 0;  // total of all tensors of the kind
 };
 
-// A strategy for one kind: the load of all its tensors, or why it is refused.
+// The result of one strategy for one kind: the load of all its tensors, or the reason for a
+// refusal.
 struct Option {
   std::optional<JointForecast> load;
   std::string refused;
@@ -76,7 +77,7 @@ class ListChooser {
   Result<ListChoice> choose() {
     HETCOMM_RETURN_IF_ERROR(find_kinds());
     for (const Strategy strategy : kCandidates) {
-      // The tensors of one list use the copies of their sources by the same loads.
+      // The loads and turns of one strategy accumulate over all kinds of the list.
       SendLoads loads(&links_);
       CopyTurns turns;
       std::vector<Option>& options = options_.emplace_back();
@@ -141,7 +142,7 @@ class ListChooser {
     return {};
   }
 
-  // Puts the kinds with the most bytes first.
+  // Sorts the kinds by their bytes, in descending order.
   void sort_kinds() {
     std::vector<size_t> order(kinds_.size());
     std::iota(order.begin(), order.end(), size_t{0});
@@ -170,7 +171,7 @@ class ListChooser {
     Option option;
     JointForecast load(links_);
     for (uint64_t i = 0; i < samples; ++i) {
-      // A sample stands for as many tensors.
+      // The number of tensors that this sample represents.
       const uint64_t count = kind.count / samples + (i < kind.count % samples ? 1 : 0);
       const uint64_t turn = turns.take(*kind.tensor.source, *kind.tensor.destination,
                                        kind.tensor.element_bytes, count);
@@ -198,7 +199,7 @@ class ListChooser {
     return choice;
   }
 
-  // Finds what compared kinds use in place of a strategy that is refused.
+  // Finds the strategies that replace refused ones, for the compared kinds.
   Status find_fallbacks() {
     for (size_t kind = 0; kind < compared(); ++kind) {
       Fallback& fallback =
@@ -227,7 +228,7 @@ class ListChooser {
     return list.forecast(slices_for(all_bytes_, 3, wishes_.bundle_bytes)).ns;
   }
 
-  // Returns the list in which all kinds use one strategy.
+  // Forecasts the list in which all kinds use strategy |candidate|.
   Considered considered_as(size_t candidate) const {
     Considered entry;
     entry.strategy = name_of(kCandidates[candidate]);
@@ -243,7 +244,7 @@ class ListChooser {
     return entry;
   }
 
-  // Chooses for one compared kind after the other, given the choices so far. Ties go to |best|.
+  // Chooses a strategy for each compared kind in turn, given the choices so far. Ties go to |best|.
   // Returns the forecast of the list.
   uint64_t mix(size_t best, std::vector<size_t>& chosen) const {
     JointForecast list(links_);
@@ -266,7 +267,7 @@ class ListChooser {
     return ns_of(list);
   }
 
-  // Decides for the kinds that are not compared.
+  // Chooses strategies for the kinds that are not compared.
   Status decide_rest(Strategy best) {
     for (size_t kind = compared(); kind < kinds_.size(); ++kind) {
       SendLoads loads(&links_);
@@ -282,7 +283,7 @@ class ListChooser {
     return {};
   }
 
-  // Returns the strategies of all tensors. |list| has the candidates of the compared kinds.
+  // Returns the strategies of all tensors. |list| has the chosen candidate of each compared kind.
   std::vector<Strategy> strategies_of(const std::vector<size_t>& list) const {
     std::vector<Strategy> strategies;
     strategies.reserve(kind_of_.size());
@@ -303,11 +304,11 @@ class ListChooser {
   const Wishes& wishes_;
   const Links& links_;
   uint64_t all_bytes_ = 0;
-  std::vector<Kind> kinds_;                   // those with the most bytes first
-  std::vector<size_t> kind_of_;               // by tensor; kNone: nothing is chosen
-  std::vector<std::vector<Option>> options_;  // by candidate and compared kind
-  std::vector<Fallback> fallbacks_;           // by compared kind
-  std::vector<Strategy> rest_;                // by kind that is not compared
+  std::vector<Kind> kinds_;                   // the kinds with the most bytes first
+  std::vector<size_t> kind_of_;               // indexed by tensor; kNone: no choice is made
+  std::vector<std::vector<Option>> options_;  // indexed by candidate and compared kind
+  std::vector<Fallback> fallbacks_;           // indexed by compared kind
+  std::vector<Strategy> rest_;                // strategies of the kinds that are not compared
 };
 
 }  // namespace

@@ -13,8 +13,8 @@ MemoryOrder c_order() {
   return order;
 }
 
-// Collects which dimensions lie outside of which others. A dimension with one element in a part
-// says nothing there, since its stride has no effect.
+// Records which dimensions have larger strides than which others. A dimension with one element in a
+// part is left out there, since its stride has no effect.
 class Relations {
  public:
   void add(const Layout& layout) {
@@ -28,8 +28,8 @@ class Relations {
     }
   }
 
-  // Returns the order that agrees with all relations, and with C order as far as possible. Returns
-  // C order if relations contradict each other.
+  // Returns the order that agrees with all recorded relations and otherwise with C order. Returns C
+  // order if relations contradict each other.
   MemoryOrder order(size_t dimensions) const {
     MemoryOrder result = c_order();
     std::array<bool, kMaxDimensions> taken{};
@@ -73,7 +73,8 @@ Box reordered(const Box& box, const MemoryOrder& order) {
           .end = reordered(box.end, box.dimensions, order)};
 }
 
-// |dense|: the parts are not in a caller's memory, and become dense in |order|.
+// With |dense|, the parts are in scratch memory, and become dense in |order|. Otherwise they keep
+// their strides.
 Layout reordered(const Layout& layout, const MemoryOrder& order, bool dense) {
   Layout result;
   result.shape = reordered(layout.shape, order);

@@ -1,5 +1,5 @@
-// Finds the order of a tensor's dimensions in memory, so that messages hold elements as both sides
-// hold them.
+// Finds an order of a tensor's dimensions in which both sides store the elements, so that messages
+// can use the same order.
 #pragma once
 
 #include <array>
@@ -11,16 +11,17 @@
 
 namespace hetcomm::reshard {
 
-// The dimensions of a tensor from the outermost, with the largest stride, to the innermost. Entries
-// beyond the number of dimensions are equal to their index.
+// The dimensions of a tensor from the outermost, with the largest stride, to the innermost. Entry i
+// is i beyond the number of dimensions.
 using MemoryOrder = std::array<uint8_t, kMaxDimensions>;
 
-// Returns an order in which every part of both layouts holds its elements: of several, the one that
-// is closest to C order (0, 1, 2, ...). Returns C order if there is none. The strides of dimensions
-// with one element, and the order of the parts, do not matter.
+// Returns the order in which every part of both layouts stores its elements. If several orders fit,
+// returns the one that is closest to C order (0, 1, 2, ...). If none fits, returns C order. Strides
+// of dimensions with one element have no effect, nor does the order of the parts.
 MemoryOrder memory_order(const Layout& source, const Layout& destination);
 
-// Returns |plan| with the dimensions of the tensor in |order|. Scratch memory is dense in |order|.
+// Returns |plan| with the dimensions of the tensor permuted to |order|. Scratch memory becomes
+// dense in |order|.
 MovePlan reordered(const MovePlan& plan, const MemoryOrder& order);
 
 }  // namespace hetcomm::reshard

@@ -12,7 +12,7 @@
 namespace hetcomm::reshard {
 namespace {
 
-// Returns the part of |part| within |box|, in elements of its rank's memory.
+// Returns the addresses, in elements, of |box|, which begins where |part| begins.
 StridedAddresses addresses_of(const Part& part, const Box& box) {
   StridedAddresses addresses;
   addresses.offset = part.offset;
@@ -24,14 +24,14 @@ StridedAddresses addresses_of(const Part& part, const Box& box) {
   return addresses;
 }
 
-// A part of a destination, without its padding.
+// A part of a destination, and its box without the padding.
 struct Held {
   const Part* part = nullptr;
   Box box;
 };
 
-// Returns whether all of |held| are pieces of one array that do not overlap: they have the same
-// strides, and their offsets correspond to indices. Meshes produce many such parts.
+// Returns whether all of |held| are non-overlapping pieces of one array: they have the same
+// strides, and their offsets correspond to indices of the array. Meshes produce many such parts.
 bool are_pieces_of_one_array(const std::vector<Held>& held) {
   const Part& first = *held.front().part;
   const size_t dimensions = first.box.dimensions;
@@ -70,7 +70,7 @@ bool are_pieces_of_one_array(const std::vector<Held>& held) {
   return find_repeat(array) == Meeting::kApart && !find_overlap(pieces);
 }
 
-// Sweeps through the memory, and compares the boxes that are open at the same time.
+// Sweeps through the memory, and compares each box with the boxes that have not ended before it.
 Status check_addresses(std::vector<Held> held) {
   std::stable_sort(held.begin(), held.end(), [](const Held& one, const Held& other) {
     return one.part->offset < other.part->offset;
@@ -111,7 +111,7 @@ bool stays(const PlacedBox& one, const PlacedBox& other, int64_t distance) {
   if (one.term != other.term) return false;
   StridedAddresses both;
   both.dimensions = one.addresses.dimensions;
-  int64_t apart = 0;  // distance of the first elements, if the boxes are in one array
+  int64_t apart = 0;  // expected distance of the first elements if both boxes are in one array
   for (size_t d = 0; d < one.box.dimensions; ++d) {
     const bool is_single = one.box.extent(d) == 1 && other.box.extent(d) == 1;
     if (is_single && one.box.begin[d] == other.box.begin[d]) {
@@ -126,7 +126,7 @@ bool stays(const PlacedBox& one, const PlacedBox& other, int64_t distance) {
     both.extents[d] =
         std::max(one.box.end[d], other.box.end[d]) - std::min(one.box.begin[d], other.box.begin[d]);
   }
-  // The last extent is the bytes of an element.
+  // The innermost extent is the size of an element in bytes.
   both.extents[one.box.dimensions] = one.addresses.extents[one.box.dimensions];
   both.strides[one.box.dimensions] = 1;
   const int64_t offsets = static_cast<int64_t>(other.addresses.offset) + distance -
@@ -181,7 +181,7 @@ Meeting find_meeting(const Footprint& one, const Footprint& other, int64_t dista
                      bool may_stay) {
   const auto at = [](uint64_t address) { return static_cast<int64_t>(address); };
   for (const PlacedBox& box : one.boxes) {
-    // Iterates backwards over boxes of |other| that begin before the end of this box.
+    // Iterates backwards over the boxes of |other| that begin before |box| ends.
     auto next = std::partition_point(
         other.boxes.begin(), other.boxes.end(),
         [&](const PlacedBox& each) { return at(each.begin) + distance < at(box.end); });

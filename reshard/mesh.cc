@@ -15,7 +15,7 @@ namespace {
 
 using Kind = Placement::Kind;
 
-// A range of the indices of one dimension. The ranges of a rank are listed in memory order.
+// A range of indices in one dimension. The ranges of a rank are listed in memory order.
 struct Range {
   uint64_t begin;
   uint64_t end;
@@ -28,11 +28,11 @@ uint64_t count_of(const Indices& indices) {
   return count;
 }
 
-// Takes indices at ascending positions.
+// A Taker copies indices from |from| to |into|, at ascending positions.
 class Taker {
  public:
   Taker(const Indices& from, Indices* into) : from_(from), into_(into) {}
-  // Appends the indices at positions [begin, end). Positions ascend from call to call.
+  // Appends the indices at positions [begin, end). Positions must ascend from call to call.
   void take(uint64_t begin, uint64_t end) {
     while (at_ < from_.size()) {
       const Range& range = from_[at_];
@@ -127,15 +127,15 @@ uint64_t pieces_of(const Placement& placement, uint64_t ranks) {
   return placement.kind == Kind::kStrided ? placement.split * ranks : ranks;
 }
 
-// Takes piece |number| of |pieces| of the elements from |begin| to |end|. Each piece has the
-// rounded-up quotient while elements last, as in torch.chunk().
+// Takes piece |number| of |pieces| of the elements from |begin| to |end|. Every piece has the
+// rounded-up quotient until the elements run out, as in torch.chunk().
 void take_piece(uint64_t begin, uint64_t end, uint64_t pieces, uint64_t number, Taker& taker) {
   const uint64_t size = (end - begin + pieces - 1) / pieces;
   taker.take(std::min(end, begin + number * size), std::min(end, begin + (number + 1) * size));
 }
 
-// Returns where the piece of each rank begins, and where the last one ends. A sum that would
-// overflow becomes the largest 64-bit number.
+// Returns the start of each rank's piece, followed by the end of the last one. A sum that would
+// overflow is capped at the largest 64-bit number.
 std::vector<uint64_t> starts_of(const std::vector<uint64_t>& sizes) {
   std::vector<uint64_t> starts{0};
   for (const uint64_t size : sizes) {
@@ -147,7 +147,7 @@ std::vector<uint64_t> starts_of(const std::vector<uint64_t>& sizes) {
   return starts;
 }
 
-// Cuts |indices|, and returns the piece for rank |position| of |ranks| along the axis. |starts|
+// Returns the piece of |indices| that goes to rank |position| of |ranks| along the axis. |starts|
 // comes from starts_of(placement.sizes).
 Result<Indices> cut(const Indices& indices, const Placement& placement,
                     const std::vector<uint64_t>& starts, uint64_t ranks, uint64_t position,
@@ -172,7 +172,7 @@ Result<Indices> cut(const Indices& indices, const Placement& placement,
     take_piece(0, count, pieces, position, taker);
     take_piece(0, count, pieces, pieces - 1 - position, taker);
   } else if (placement.kind == Kind::kStrided) {
-    // First cuts like the later axis, then cuts each of these pieces along this axis.
+    // Cuts along the later axis first, then cuts each of these pieces along this axis.
     const uint64_t size = (count + placement.split - 1) / placement.split;
     for (uint64_t i = 0; i < placement.split; ++i) {
       take_piece(std::min(count, i * size), std::min(count, (i + 1) * size), ranks, position,
@@ -184,8 +184,8 @@ Result<Indices> cut(const Indices& indices, const Placement& placement,
   return kept;
 }
 
-// Returns whether one box for each combination of ranges makes too many boxes, together with
-// |there| others.
+// Returns whether the combinations of ranges, at one box each, exceed kMaxParts together with
+// |there| existing boxes.
 bool are_too_many(const std::vector<Indices>& held, size_t there) {
   uint64_t boxes = 1;
   for (const Indices& ranges : held) {
@@ -199,7 +199,7 @@ bool are_too_many(const std::vector<Indices>& held, size_t there) {
 void add_parts(const std::vector<Indices>& held, const Numbers& strides, uint64_t offset,
                const Part& common, std::vector<Part>* parts) {
   const size_t dimensions = held.size();
-  std::vector<std::vector<uint64_t>> offsets(dimensions);  // where each range lies in the memory
+  std::vector<std::vector<uint64_t>> offsets(dimensions);  // the offset of each range in memory
   for (size_t d = 0; d < dimensions; ++d) {
     uint64_t next = 0;
     for (const Range& range : held[d]) {
@@ -268,7 +268,7 @@ Result<Layout> layout_of(const std::vector<uint64_t>& shape, const Mesh& mesh,
         indices = std::move(left).value();
       }
     }
-    Box local;  // box in the rank's memory
+    Box local;  // the box of the rank's piece in the rank's own memory
     local.dimensions = shape.size();
     for (size_t d = 0; d < shape.size(); ++d) local.end[d] = count_of(held[d]);
     if (local.is_empty()) continue;
@@ -286,8 +286,8 @@ Result<Layout> layout_of(const std::vector<uint64_t>& shape, const Mesh& mesh,
 Result<Mesh> mesh_of(const Degrees& degrees, const std::vector<int>& ranks) {
   Mesh mesh;
   mesh.ranks = ranks;
-  // |ranks| are numbered in |degrees.order|. The mesh has them in the order d, c, t, in which the
-  // placements act.
+  // |ranks| are numbered in |degrees.order|. The mesh lists them in the order d, c, t, in which the
+  // placements apply.
   std::string sorted(degrees.order);
   std::sort(sorted.begin(), sorted.end());
   if (sorted != "cdt") {

@@ -19,24 +19,25 @@ struct Mesh {
 };
 
 // Says how one axis of a mesh cuts the tensor. Axes apply from first to last: each one cuts the
-// piece that earlier axes have left to a rank.
+// piece that the earlier axes have given to a rank.
 struct Placement {
   enum class Kind : uint8_t {
     kReplicate,  // all ranks along the axis hold the same data
     kShard,      // rank i has piece i of |dimension|
-    kZigzag,     // |dimension| is cut in twice as many pieces as ranks; rank i has piece i from the
-                 // beginning and piece i from the end (context parallelism with causal attention)
-    // |dimension| is cut in |split| pieces. Each of these is cut in as many pieces as there are
-    // ranks, and rank i has piece i of each. The result is as if a later axis with |split| ranks
-    // had cut |dimension| before this one (PyTorch's _StridedShard).
+    kZigzag,     // |dimension| is cut into twice as many pieces as ranks; rank i has the i-th piece
+                 // from the beginning and the i-th from the end (context parallelism with causal
+                 // attention)
+    // |dimension| is cut into |split| pieces. Each of these is cut into as many pieces as there are
+    // ranks, and rank i has piece i of each. The result is the same as if a later axis with |split|
+    // ranks had cut |dimension| before this one (PyTorch's _StridedShard).
     kStrided,
     kPartial,  // the tensor is the sum of the data held by the ranks along the axis
-    kAverage,  // the tensor is the sum as for kPartial, divided by the number of these ranks
+    kAverage,  // like kPartial, but the sum is divided by the number of these ranks
   };
   Kind kind = Kind::kReplicate;
   size_t dimension = 0;
   uint64_t split = 1;
-  // kShard only: the number of elements for each rank, which may be 0. Empty: equal pieces.
+  // kShard only: the number of elements of each rank, which may be 0. Empty: equal pieces.
   std::vector<uint64_t> sizes;
 };
 
@@ -51,15 +52,15 @@ inline Placement strided_shard(size_t dimension, uint64_t split) {
 inline Placement partial() { return {Placement::Kind::kPartial, 0, 1, {}}; }
 inline Placement average() { return {Placement::Kind::kAverage, 0, 1, {}}; }
 
-// Says how a dimension is cut if the number of pieces does not divide it.
+// Says how a dimension is cut if its size is not a multiple of the number of pieces.
 enum class Uneven : uint8_t {
   kRefuse,  // the cut fails with INVALID_ARGUMENT
-  // Each piece has the rounded-up quotient while elements last. Later pieces are empty
-  // (torch.chunk).
+  // Every piece has the rounded-up quotient until the elements run out. Later pieces are shorter or
+  // empty (torch.chunk).
   kCeil,
 };
 
-// A View says where a rank's piece lies in the rank's memory.
+// A View says where the piece of a rank is in the rank's memory.
 struct View {
   uint64_t offset = 0;
   std::vector<uint64_t> strides;  // in elements; empty: stored without gaps, in C order
@@ -82,11 +83,11 @@ struct Degrees {
   uint64_t tensor = 1;
   // The order in which ranks are numbered, slowest first: a permutation of "dct".
   std::string_view order = "dct";
-  bool zigzag = false;  // context parallelism with paired pieces, for causal attention
+  bool zigzag = false;  // each rank has two pieces, as in Placement::Kind::kZigzag
 };
 // Returns the mesh of |ranks| with the axes data, context and tensor. |ranks| are in the order of
-// |degrees.order|. Fails with INVALID_ARGUMENT if that is no permutation of "dct", or if the number
-// of |ranks| is not the product of the degrees.
+// |degrees.order|. Fails with INVALID_ARGUMENT if |degrees.order| is not a permutation of "dct", or
+// if the number of |ranks| is not the product of the degrees.
 Result<Mesh> mesh_of(const Degrees& degrees, const std::vector<int>& ranks);
 Result<Layout> activations(uint64_t batch, uint64_t sequence, uint64_t hidden,
                            const Degrees& degrees, const std::vector<int>& ranks);

@@ -1,8 +1,8 @@
 // A MovePlan moves a tensor from one layout to another in hops. Each hop takes the tensor from one
 // layout to the next. Intermediate layouts are held in scratch memory.
 //
-// Plans are pure functions of the two layouts and of a strategy's other arguments. All ranks and
-// all processors make the same plan: strategies use integers only, and break each tie by a fixed
+// A plan is a pure function of the two layouts and of the strategy's other arguments. All ranks
+// make the same plan on any processor: strategies use integers only, and break every tie by a fixed
 // rule.
 #pragma once
 
@@ -18,7 +18,7 @@ namespace hetcomm::reshard {
 // Copies |box| from one part of a hop's layout to a part of the next layout, over the network if
 // the two parts belong to different ranks.
 struct Move {
-  uint32_t from = 0;  // index of the part
+  uint32_t from = 0;  // index of the part in the layout before the hop
   uint32_t to = 0;
   Box box;
   bool adds = false;  // adds to existing data; false for the first term of a sum
@@ -30,21 +30,21 @@ struct Move {
 enum class Alias : uint8_t { kNone, kSource, kDestination };
 struct Scratch {
   Alias alias = Alias::kNone;
-  uint32_t part = 0;  // part of the source's or the destination's layout
+  uint32_t part = 0;  // index of the part in the layout of the source or the destination
   bool operator==(const Scratch&) const = default;
 };
 
 struct Hop {
-  // The layout that the hop produces. For the last hop: the destination's layout.
+  // The layout that the hop produces. The last hop produces the destination's layout.
   Layout to;
   // The memory of each part of |to|. Empty for the last hop.
   std::vector<Scratch> scratch;
-  // The moves, in the order in which all ranks carry them out.
+  // The moves, in the order in which all ranks execute them.
   std::vector<Move> moves;
   bool operator==(const Hop&) const = default;
 };
 
-// A place along one dimension at which moves begin or end, although no box of a layout does.
+// A position along one dimension at which moves begin or end inside a box.
 struct Cut {
   size_t dimension = 0;
   uint64_t at = 0;

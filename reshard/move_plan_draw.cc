@@ -147,7 +147,7 @@ class Picture {
 
   const MovePlan& plan_;
   const uint64_t element_bytes_;
-  std::vector<std::map<int, int>> rows_;  // by column: the row of each rank
+  std::vector<std::map<int, int>> rows_;  // indexed by column: the row of each rank
   std::vector<size_t> rows_left_out_;
   size_t most_rows_ = 0;
 };

@@ -60,7 +60,7 @@ OrderedJson json_of(const MovePlan& plan, uint64_t element_bytes) {
 }
 
 constexpr int kIndent = 1;
-// Replaces bytes that are not UTF-8, since names come from files.
+// Names come from files, so bytes that are not UTF-8 are replaced.
 std::string text_of(const OrderedJson& json) {
   return json.dump(kIndent, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
 }
@@ -107,7 +107,7 @@ class PlanReader {
   static constexpr size_t kMaxHops = 16;
   static constexpr size_t kMaxMoves = size_t{1} << 24;
 
-  // Returns the indices of the parts by rank.
+  // Returns the indices of the parts, keyed by rank.
   static std::multimap<int, uint32_t> parts_by_rank(const Layout& layout) {
     std::multimap<int, uint32_t> parts;
     for (uint32_t i = 0; i < layout.parts.size(); ++i) parts.emplace(layout.parts[i].rank, i);
@@ -124,7 +124,7 @@ class PlanReader {
     }
   }
 
-  // Reads a box, which may reach into the padding of a layout.
+  // Reads a box, which may extend into the padding of a layout.
   Box box(Fields& fields) {
     const Box found = read_box(fields, outline_.plan.source.shape.size());
     uint64_t elements = 1;

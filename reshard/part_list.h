@@ -1,5 +1,5 @@
-// A PartList holds the parts of a layout. Copies of the list share the parts until one copy is
-// changed. A plan therefore does not copy its layouts, which many plans have in common.
+// A PartList holds the parts of a layout. Copies of a list share their parts until one of them is
+// changed (copy on write). Plans can therefore share layouts without copying the parts.
 #pragma once
 
 #include <cstddef>
@@ -13,20 +13,20 @@
 
 namespace hetcomm::reshard {
 
-// A Part is one box that one rank holds. The element with index |i|, counted from the box's
-// beginning, is offset + sum(i[d] * strides[d]) elements after the beginning of the rank's memory
-// for the tensor.
+// A Part is one box that one rank holds. The element with index |i|, relative to the beginning of
+// the box, is offset + sum(i[d] * strides[d]) elements after the beginning of the rank's memory for
+// the tensor.
 struct Part {
   int rank = 0;
   Box box;
-  uint32_t copy = 0;  // parts with the same number hold the term once
+  uint32_t copy = 0;  // parts of a term with the same number form one copy of it
   uint32_t term = 0;  // term of the sum; 0 if the tensor is not a sum
   uint64_t offset = 0;
   Numbers strides{};
   bool operator==(const Part&) const = default;
 };
 
-// Reads like a std::vector; edit() returns the vector to change.
+// Behaves like a const std::vector. edit() returns the vector for changes.
 class PartList {
  public:
   PartList() = default;
@@ -46,8 +46,8 @@ class PartList {
     return size() == other.size() && (empty() || *parts_ == *other.parts_);
   }
 
-  // Returns the vector to change, after a copy if other lists share it. No other thread may use
-  // this list during the call.
+  // Returns the vector for changes, and first copies it if other lists share it. No other thread
+  // may use this list during the call.
   std::vector<Part>& edit() {
     if (parts_ == nullptr) {
       parts_ = std::make_shared<std::vector<Part>>();

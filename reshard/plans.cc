@@ -15,7 +15,7 @@
 namespace hetcomm::reshard {
 namespace {
 
-// Returns the plan of a tensor without elements, which has no moves with any strategy.
+// Returns the plan of an empty tensor. It has no moves with any strategy.
 MovePlan plan_of_nothing(const Tensor& tensor, Strategy strategy) {
   MovePlan plan;
   plan.strategy = name_of(strategy == Strategy::kAuto ? Strategy::kDirect : strategy);
@@ -68,8 +68,8 @@ class Maker {
   CopyTurns turns_;
 };
 
-// Makes the plans of |tensors| with |strategies|. A tensor that its strategy does not cover uses
-// the caller's.
+// Makes the plans of |tensors| with |strategies|. If the strategy of a tensor fails, tries the
+// caller's strategy.
 Result<std::vector<Choice>> plans_with(const std::vector<Strategy>& strategies,
                                        const std::vector<Tensor>& tensors, const Wishes& wishes,
                                        std::optional<int> rank) {
@@ -90,7 +90,7 @@ Result<std::vector<Choice>> plans_with(const std::vector<Strategy>& strategies,
   return choices;
 }
 
-// Returns whether |tensors| are few enough to plan each list that was compared.
+// Returns whether |tensors| are few enough to make complete plans for every compared list.
 bool are_few(const std::vector<Tensor>& tensors) {
   constexpr size_t kMaxParts = 16'384;
   size_t parts = 0;
@@ -101,8 +101,7 @@ bool are_few(const std::vector<Tensor>& tensors) {
   return true;
 }
 
-// Keeps only the list with the shortest forecast of its plans. Ties go to the list that comes
-// first.
+// Keeps only the list whose plans have the shortest forecast. Ties go to the list that comes first.
 Status choose_by_plans(const std::vector<Tensor>& tensors, const Wishes& wishes,
                        ListChoice& choice) {
   std::set<std::vector<Strategy>> seen;

@@ -36,13 +36,13 @@ class Grid {
     }
     return cells;
   }
-  // Calls |use| with the number of each cell of |box|, whose boundaries are cuts, until |use|
-  // returns false.
+  // Calls |use| with the number of each cell of |box| until |use| returns false. The boundaries of
+  // |box| must be cuts of the grid.
   template <typename Use>
   bool for_each_cell(const Box& box, Use&& use) const {
     return visit(box, 0, 0, use);
   }
-  // Returns the cell with |number| as a box.
+  // Returns cell |number| as a box.
   Box cell(uint64_t number) const {
     Box box;
     box.dimensions = cuts_.size();
@@ -71,9 +71,9 @@ class Grid {
   std::vector<std::vector<uint64_t>> cuts_;
 };
 
-// Names the memory of a part by three numbers. The first is 0 for the source, 1 for the
-// destination, and 2 for scratch memory. The second is the layout, and 0 unless it is scratch
-// memory. The third is the part.
+// Identifies the memory of a part by three numbers. The first is 0 for the source, 1 for the
+// destination, and 2 for scratch memory. The second is the layout for scratch memory, and 0
+// otherwise. The third is the part.
 using MemoryName = std::tuple<int, size_t, uint32_t>;
 
 class Proof {
@@ -165,7 +165,8 @@ class Proof {
     return box;
   }
 
-  // Returns the memory of part |part| in the layout before hop |layout|.
+  // Returns the memory of part |part| in layout |layout|. Layout 0 is the source, and layout
+  // plan_.hops.size() is the destination.
   MemoryName name_of(size_t layout, uint32_t part) const {
     if (layout == 0) return {0, 0, part};
     if (layout == plan_.hops.size()) return {1, 0, part};
@@ -295,7 +296,7 @@ Status prove_progress(const std::vector<MovePlan>& plans) {
         static_cast<size_t>(other) >= plans.size()) {
       return wrong(fmt::format("rank {} has a move from rank {} to rank {}", rank, from, to));
     }
-    // If |other| has earlier moves, the loop looks at it again after each of them.
+    // If |other| has earlier moves, |rank| is examined again after |other| has made them.
     if (step_of(static_cast<size_t>(other)) != step) continue;
     ++next[rank].move;
     ++next[static_cast<size_t>(other)].move;

@@ -12,7 +12,7 @@
 namespace hetcomm::reshard {
 namespace {
 
-// Returns the part of |boxes| that is not in |taken|.
+// Returns the regions of |boxes| that are outside |taken|.
 std::vector<Box> without(const std::vector<Box>& boxes, const Box& taken) {
   std::vector<Box> left;
   for (Box box : boxes) {
@@ -20,7 +20,7 @@ std::vector<Box> without(const std::vector<Box>& boxes, const Box& taken) {
       left.push_back(box);
       continue;
     }
-    // Cuts off the parts before and after |taken|, dimension by dimension.
+    // Cuts off the regions before and after |taken|, dimension by dimension.
     for (size_t d = 0; d < box.dimensions; ++d) {
       if (box.begin[d] < taken.begin[d]) {
         left.push_back(box);
@@ -62,7 +62,7 @@ class Redistribution {
   }
 
   std::vector<Move> moves() {
-    std::map<std::pair<uint32_t, uint32_t>, size_t> number_of;  // by term and copy
+    std::map<std::pair<uint32_t, uint32_t>, size_t> number_of;  // keyed by term and copy
     for (uint32_t i = 0; i < to_.parts.size(); ++i) {
       const Part& part = to_.parts[i];
       const size_t number = number_of[{part.term, part.copy}]++;
@@ -90,7 +90,7 @@ class Redistribution {
                        [&](uint32_t own) { return clipped_[own].overlaps(box); });
   }
 
-  // Fills |box| of part |to| with |term|.
+  // Adds the moves that fill |box| of part |to| with |term|.
   void fill(uint32_t to, const Box& box, uint32_t term, size_t number, bool adds) {
     const Part& part = to_.parts[to];
     const Term& of = terms_[term];
@@ -122,7 +122,7 @@ class Redistribution {
   const std::optional<int> rank_;
   const uint64_t turn_;
   std::vector<Term> terms_;
-  std::vector<Box> clipped_;   // by part of |from_|
+  std::vector<Box> clipped_;   // indexed by part of |from_|
   std::vector<uint32_t> own_;  // parts of |from_| that |rank_| holds
   std::vector<Move> moves_;
 };

@@ -26,8 +26,9 @@ std::vector<uint64_t> cuts_of(const MovePlan& plan, size_t dimension) {
 }
 
 // Says how a tensor is cut into slices. Every piece between two consecutive cuts along |dimension|
-// is divided among all slices. If it does not divide, the slices that get more differ from piece to
-// piece. A piece with fewer elements than slices is in only some of them.
+// is divided among all slices. If its size is not a multiple of the number of slices, the slices
+// that get one more element vary from piece to piece. A piece with fewer elements than slices is in
+// only some of them.
 struct Cuts {
   size_t dimension = 0;
   uint32_t slices = 1;
@@ -36,7 +37,8 @@ struct Cuts {
   // Returns the part of [begin, end), a piece between two cuts, that belongs to |slice|.
   std::pair<uint64_t, uint64_t> share(uint64_t begin, uint64_t end, uint32_t slice) const {
     const uint64_t size = end - begin;
-    // The sum of the digits differs between neighbours, and between pieces at regular distances.
+    // The sum of the digits of |begin| rotates the larger shares. It varies between neighbouring
+    // pieces, and between pieces at regular distances.
     uint64_t turn = 0;
     for (uint64_t rest = begin; rest > 0; rest /= slices) turn += rest % slices;
     turn %= slices;
@@ -58,8 +60,8 @@ struct Cuts {
   }
 };
 
-// Returns the largest number of slices, at most |wanted|, for which at least half of the extent
-// lies in pieces that have an element for every slice. At least 1.
+// Returns the largest number of slices, at most |wanted|, for which at least half of the extent is
+// in pieces that have an element for every slice. The result is at least 1.
 uint64_t slices_along(const std::vector<uint64_t>& cuts, uint64_t wanted) {
   std::vector<uint64_t> sizes;
   for (size_t i = 0; i + 1 < cuts.size(); ++i) sizes.push_back(cuts[i + 1] - cuts[i]);
@@ -72,11 +74,11 @@ uint64_t slices_along(const std::vector<uint64_t>& cuts, uint64_t wanted) {
   return 1;
 }
 
-// Chooses the outermost dimension that can be cut into |slices|, so that rows stay whole, and most
-// ranks have a share of each slice. If there is none, the dimension with the most slices is chosen.
-// Places where moves begin within boxes do not decide, but slices are cut there, too.
+// Chooses the outermost dimension that can be cut into |slices|. Rows then stay whole, and most
+// ranks have a share of each slice. If there is no such dimension, chooses the one with the most
+// slices. MovePlan::cuts do not affect the choice, but slices are cut at them, too.
 Cuts choose_cuts(const MovePlan& plan, uint32_t slices) {
-  // A tensor of many parts has few slices, so that the boxes of all slices need little memory.
+  // A tensor with many parts gets few slices, which limits the memory for the boxes of all slices.
   constexpr uint64_t kAlways = 64;
   constexpr uint64_t kMaxPieces = uint64_t{1} << 20;
   uint64_t parts = plan.source.parts.size();
@@ -102,7 +104,7 @@ Cuts choose_cuts(const MovePlan& plan, uint32_t slices) {
   return best;
 }
 
-// Removes dimensions of one element, and joins contiguous ones.
+// Removes dimensions of one element, and merges contiguous ones.
 StridedBox simplified(const StridedBox& box) {
   StridedBox result = box;
   result.dimensions = 0;
@@ -122,12 +124,12 @@ StridedBox simplified(const StridedBox& box) {
   return result;
 }
 
-// Places the sums that one rank forms in one phase. Each piece of a part that belongs to the slice
-// is stored densely.
+// Assigns space in kSum to the sums that one rank forms in one phase. Each piece of a part that
+// belongs to the slice is stored densely.
 class Sums {
  public:
-  // Returns where kSum holds the sums of |box|, which belongs to |slice| of part |part|. No cut
-  // divides |box|. The first call for a part reserves room for all its pieces.
+  // Returns the location in kSum of the sums of |box|, which belongs to |slice| of part |part|. No
+  // cut divides |box|. The first call for a part reserves space for all its pieces.
   StridedBox locate(const Layout& layout, const Cuts& cuts, uint32_t slice, uint32_t part,
                     const Box& box) {
     std::vector<Piece>& pieces = parts_[part];
@@ -155,7 +157,7 @@ class Sums {
   }
   uint64_t elements() const { return elements_; }
   // Calls use(part, box, sum) for each piece. |box| is the box of the piece in the tensor, and
-  // |sum| its place in kSum.
+  // |sum| is its location in kSum.
   template <typename Use>
   void for_each(Use&& use) const {
     for (const auto& [part, pieces] : parts_) {
@@ -203,7 +205,8 @@ class Slicer {
   }
 
  private:
-  // Returns the location of |box| in part |part| of the layout before hop |layout|.
+  // Returns the location of |box| in part |part| of layout |layout|. Layout 0 is the source, and
+  // layout plan_.hops.size() is the destination.
   StridedBox locate(size_t layout, uint32_t part, const Box& box) const {
     const Part* of = &plan_.from(layout).parts[part];
     StridedBox result;
@@ -233,7 +236,7 @@ class Slicer {
 
   void add_phase(uint32_t slice, uint32_t hop) {
     std::map<int, Message> sends;
-    std::map<int, uint64_t> received;  // elements received, by peer
+    std::map<int, uint64_t> received;  // elements received, keyed by peer
     std::vector<std::pair<int, Arrival>> arrivals;
     const int rank = slicing_.rank;
     const Layout& layout = plan_.hops[hop].to;
@@ -295,7 +298,7 @@ class Slicer {
   const MovePlan& plan_;
   const Cuts cuts_;
   const bool rounds_;
-  std::vector<std::vector<uint64_t>> scratch_;  // offsets, by hop and part
+  std::vector<std::vector<uint64_t>> scratch_;  // offsets, indexed by hop and part
   Slicing slicing_;
 };
 

@@ -1,9 +1,10 @@
-// Computes the share of one rank in a move plan: its messages and strided copies, by slice.
+// Computes the share of one rank in a move plan: its messages and strided copies in each slice.
 //
-// The tensor is cut into slices that are separate plans: in a hop, a slice needs only data of the
-// same slice from the previous hop. Slices have about the same size, and most ranks have a share of
-// every slice. A phase is one hop of one slice. All ranks process the phases in the same order. A
-// rank at the earliest phase can always continue, even if only one message fits between two ranks.
+// The tensor is cut into slices that are separate plans: in each hop, a slice needs only data of
+// the same slice from the previous hop. Slices have about the same size, and most ranks have a
+// share of every slice. A phase is one hop of one slice. All ranks process the phases in the same
+// order. The rank at the earliest phase can always continue, even if only one message fits between
+// two ranks.
 #pragma once
 
 #include <cstddef>
@@ -14,8 +15,8 @@
 
 namespace hetcomm::reshard {
 
-// Kinds of memory. kSum is memory in which a phase forms sums in a wider type, before they are
-// rounded.
+// Kinds of memory. kSum is memory for sums in a wider type, which are rounded when the phase is
+// done.
 enum class Space : uint8_t { kSource, kDestination, kScratch, kSum };
 
 // A StridedBox holds elements at regular distances. The element with index i is at offset +
@@ -24,7 +25,7 @@ enum class Space : uint8_t { kSource, kDestination, kScratch, kSum };
 struct StridedBox {
   Space memory = Space::kScratch;
   uint64_t offset = 0;
-  size_t dimensions = 0;  // minimal; 0: one element
+  size_t dimensions = 0;  // as few as possible; 0 for a single element
   Numbers extents{};
   Numbers strides{};
 
@@ -37,13 +38,13 @@ struct StridedBox {
 struct Message {
   int peer = 0;
   uint64_t elements = 0;
-  std::vector<StridedBox> boxes;  // memory that the bytes are sent from; empty for a receive
+  std::vector<StridedBox> boxes;  // memory to send from; empty for a receive
   bool operator==(const Message&) const = default;
 };
 
-// An Arrival says which elements this rank puts in place, from a message or from its own memory.
+// An Arrival says which elements this rank puts into place, from a message or from its own memory.
 struct Arrival {
-  int receive = -1;       // index of Phase::receives; -1: from this rank's own memory
+  int receive = -1;       // index in Phase::receives; -1: from this rank's own memory
   uint64_t position = 0;  // position of the elements in the message
   StridedBox from;        // source in this rank's own memory, if |receive| is -1
   StridedBox to;
@@ -52,14 +53,14 @@ struct Arrival {
   bool operator==(const Arrival&) const = default;
 };
 
-// A Phase is one hop of one slice. Its sends may start when the arrivals of the previous hop of the
-// slice are done.
+// A Phase is one hop of one slice. Its sends can start when the arrivals of the slice's previous
+// hop are done.
 struct Phase {
   uint32_t slice = 0;
   uint32_t hop = 0;
-  std::vector<Message> sends;     // in the order of peers
-  std::vector<Message> receives;  // in the order of peers
-  std::vector<Arrival> arrivals;  // in a fixed order, so that sums round identically in all runs
+  std::vector<Message> sends;     // ordered by peer
+  std::vector<Message> receives;  // ordered by peer
+  std::vector<Arrival> arrivals;  // in a fixed order, so that sums always round identically
   uint64_t sum_elements = 0;      // number of elements in kSum
   bool operator==(const Phase&) const = default;
 };
@@ -68,14 +69,14 @@ struct Slicing {
   int rank = 0;
   uint64_t scratch_elements = 0;
   uint64_t largest_message = 0;  // in elements
-  std::vector<Phase> phases;     // without phases in which this rank has no work
+  std::vector<Phase> phases;     // only phases in which this rank has work
   bool operator==(const Slicing&) const = default;
 };
 
-// Returns the share of |rank| in |plan|, which has at least the moves of |rank|. |slices| is at
-// least 1, and is the same on all ranks. Makes fewer slices if no dimension has pieces for as many,
-// or if the layouts have thousands of parts. With |rounds|, sums are formed in kSum, and put in
-// place when all terms of the slice have been added.
+// Returns the share of |rank| in |plan|, which contains at least the moves of |rank|. |slices| is
+// at least 1, and is the same on all ranks. Makes fewer slices if no dimension can be cut into so
+// many, or if the layouts have thousands of parts. With |rounds|, sums are formed in kSum, and
+// stored in their final type when all terms of the slice have been added.
 Slicing slicing_of(const MovePlan& plan, int rank, uint32_t slices, bool rounds = false);
 
 }  // namespace hetcomm::reshard

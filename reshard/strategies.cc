@@ -18,7 +18,7 @@ namespace {
 constexpr std::array<std::string_view, kStrategies> kNames = {
     "auto", "direct", "leader", "gather_p2p_scatter", "sendrecv_allgather", "bsr"};
 
-// Returns a layout with the shape of |other| and without parts.
+// Returns a layout with the shape of |other| and no parts.
 Layout empty_like(const Layout& other) {
   Layout layout;
   layout.shape = other.shape;
@@ -44,7 +44,8 @@ class MovePlanner {
     plan_.source = source;
     for (size_t i = 0; i < between.size(); ++i) {
       Hop hop;
-      // Later hops must not overwrite data that an earlier hop left in the destination.
+      // Only the last intermediate layout may use the destination's memory. Otherwise a later hop
+      // would overwrite data that an earlier hop left there.
       const bool is_last = i + 1 == between.size();
       for (const Part& part : between[i].parts) {
         hop.scratch.push_back(find_alias(part, is_last));
@@ -59,7 +60,8 @@ class MovePlanner {
   }
 
  private:
-  // Returns a part of |layout| that belongs to the same rank and contains all of |part|.
+  // Returns the index of a part of |layout| that belongs to the same rank as |part| and contains
+  // all of it.
   static std::optional<uint32_t> find_holder(const Layout& layout, const Part& part) {
     for (uint32_t i = 0; layout.terms == 1 && i < layout.parts.size(); ++i) {
       const Part& other = layout.parts[i];
@@ -75,7 +77,7 @@ class MovePlanner {
     return {};
   }
 
-  // Returns the memory of |part| in the layout before hop |layout|.
+  // Returns the memory of part |part| in layout |layout|, where 0 is the source.
   Scratch memory_of(size_t layout, uint32_t part) const {
     if (layout == 0) return {Alias::kSource, part};
     const Hop& hop = plan_.hops[layout - 1];
@@ -108,7 +110,7 @@ Status check_shapes(const Layout& source, const Layout& destination) {
   return moves_between(empty_like(source), empty_like(destination)).status();
 }
 
-// Returns the number of different ranges of the first dimension in the first copy.
+// Returns the number of distinct ranges of the first dimension in the first copy.
 uint64_t pieces_of_batch(const Layout& layout) {
   std::vector<std::pair<uint64_t, uint64_t>> ranges;
   for (const Part& part : layout.parts) {
@@ -128,7 +130,7 @@ Result<Layout> gathered(const Layout& layout, uint64_t outer) {
     return unsupported(fmt::format("{} slabs do not divide a batch of {}", outer, batch));
   }
   const uint64_t slab = batch / outer;
-  // The boxes of each group and their ranks, by the begin and end of the group's slab.
+  // The boxes and ranks of each group, keyed by the begin and end of the group's slab.
   std::map<std::pair<Numbers, Numbers>, std::vector<std::pair<Box, int>>> groups;
   for (const Part& part : layout.parts) {
     const Box box = clip(layout, part);
@@ -167,7 +169,8 @@ Result<Layout> gathered(const Layout& layout, uint64_t outer) {
   return result;
 }
 
-// Cuts |box| into |pieces| along the first dimension with enough elements, or into fewer.
+// Cuts |box| into |pieces| along the first dimension with enough elements. If no dimension has
+// enough, makes fewer pieces.
 std::vector<Box> cut(const Box& box, uint64_t pieces) {
   size_t along = 0;
   while (along + 1 < box.dimensions && box.extent(along) < pieces) ++along;
@@ -187,15 +190,15 @@ std::vector<Box> cut(const Box& box, uint64_t pieces) {
   return result;
 }
 
-// Returns the layout in which the ranks that hold the same data in |destination| have a piece of it
-// each.
+// Returns the layout in which each of the ranks that hold the same data in |destination| has one
+// piece of it.
 Layout scattered(const Layout& source, const Layout& destination) {
   std::map<std::pair<Numbers, Numbers>, std::vector<int>> groups;
   for (const bool first : {true, false}) {
     for (const Part& part : destination.parts) {
       const Box box = clip(destination, part);
       if (box.is_empty() || (part.copy == 0) != first) continue;
-      // Copies that are cut differently have no separate pieces.
+      // Copies that are cut differently from the first copy get no separate pieces.
       if (!first && !groups.contains({box.begin, box.end})) continue;
       groups[{box.begin, box.end}].push_back(part.rank);
     }
@@ -207,8 +210,8 @@ Layout scattered(const Layout& source, const Layout& destination) {
     box.dimensions = destination.shape.size();
     box.begin = range.first;
     box.end = range.second;
-    // Each receiver gets the same number of pieces. Each sender sends the same number if that takes
-    // few pieces.
+    // Each receiver gets the same number of pieces. Each sender also sends the same number, unless
+    // that would take more than kMaxPieces.
     constexpr uint64_t kMaxPieces = 64;
     uint64_t pieces = std::lcm(senders, ranks.size());
     if (pieces > kMaxPieces) pieces = ranks.size();

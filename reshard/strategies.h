@@ -1,6 +1,6 @@
-// Strategies to move a tensor from one layout to another. Each function makes a plan of one kind. A
-// plan for one rank has only the moves in which that rank takes part. |turn| says with which copy
-// of the source the receivers begin (redistribute.h).
+// Strategies to move a tensor from one layout to another. Each function makes the plan of one
+// strategy. A plan for one rank has only the moves in which that rank takes part. |turn| selects
+// the copy of the source with which the receivers begin (redistribute.h).
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace hetcomm::reshard {
 
-// The values are those of the C ABI.
+// The values are the same as in the C ABI.
 enum class Strategy : int32_t {
   kAuto = 0,
   kDirect,
@@ -25,8 +25,8 @@ inline constexpr int32_t kStrategies = 6;
 std::string_view name_of(Strategy strategy);
 std::optional<Strategy> strategy_named(std::string_view name);
 
-// Sends one message from each rank that holds elements to each that needs them (HetAuto, section
-// 5.2, strategy 1).
+// Sends one message from each rank that holds elements to each rank that needs them (HetAuto,
+// section 5.2, strategy 1).
 Result<MovePlan> plan_direct(const Layout& source, const Layout& destination,
                              std::optional<int> rank = std::nullopt, uint64_t turn = 0);
 
@@ -36,19 +36,18 @@ Result<MovePlan> plan_leader(const Layout& source, const Layout& destination,
                              std::optional<int> rank = std::nullopt, uint64_t turn = 0);
 
 // Cuts the first dimension (the batch) into |outer| slabs. In each slab, the ranks that hold the
-// same range of the other dimensions gather at the first of them. These first ranks send their data
-// to the corresponding ranks of the destination, which scatter it (HetAuto, strategy 3 and appendix
-// E).
-// If |outer| is 0, it is the greatest common divisor of the numbers of pieces into which the two
-// layouts cut the batch. Fails with UNSUPPORTED if |outer| does not divide the batch, a box crosses
-// a slab boundary, or the ranks of a group do not hold a slab without holes.
+// same range of the other dimensions send their data to the first of them. These first ranks send
+// it to the corresponding ranks of the destination, which scatter it (HetAuto, strategy 3 and
+// appendix E). If |outer| is 0, it is the greatest common divisor of the numbers of pieces into
+// which the two layouts cut the batch. Fails with UNSUPPORTED if |outer| does not divide the batch,
+// a box crosses a slab boundary, or the ranks of a group do not hold a slab without holes.
 Result<MovePlan> plan_gather_p2p_scatter(const Layout& source, const Layout& destination,
                                          uint64_t outer = 0, std::optional<int> rank = std::nullopt,
                                          uint64_t turn = 0);
 
-// Divides data that several destination ranks need: each of them receives a distinct piece, from as
-// many source ranks as hold the data. The destination ranks then gather the other pieces among
-// themselves (H2, section 5: send-receive and all-gather).
+// Divides data that several destination ranks need. Each of them receives a distinct piece, and the
+// pieces come from all source ranks that hold the data. The destination ranks then gather the other
+// pieces among themselves (H2, section 5: send-receive and all-gather).
 Result<MovePlan> plan_sendrecv_allgather(const Layout& source, const Layout& destination,
                                          std::optional<int> rank = std::nullopt, uint64_t turn = 0);
 

@@ -8,7 +8,7 @@ namespace hetcomm::reshard {
 namespace {
 
 // Returns the x with 0 <= x < |modulus| and |factor| * x = 1 modulo |modulus|. |factor| and
-// |modulus| must have no common divisor.
+// |modulus| must be coprime.
 uint64_t inverse_of(uint64_t factor, uint64_t modulus) {
   auto last = static_cast<int64_t>(modulus);
   auto rest = static_cast<int64_t>(factor % modulus);
@@ -35,14 +35,14 @@ uint64_t product_modulo(uint64_t one, uint64_t other, uint64_t modulus) {
   return product;
 }
 
-// Searches sums of steps, each of which is taken at most |most| times.
+// Searches for sums of steps, each of which is taken a limited number of times.
 class Steps {
  public:
   void add(uint64_t length, uint64_t most) {
     if (length == 0 || most == 0) return;
     steps_[count_++] = {.length = length, .most = most};
   }
-  // Returns whether the steps can add up to |total|.
+  // Returns kMeet if the steps can add up to |total|.
   Meeting reach(int64_t total) {
     if (total < 0) return Meeting::kApart;
     for (size_t before = 0; before != count_;) {
@@ -58,17 +58,18 @@ class Steps {
     uint64_t length = 0;
     uint64_t most = 0;
     uint64_t reach = 0;  // maximum total of this step and the later ones
-    // The greatest common divisor of the later steps. These steps reach only its multiples, so this
-    // step has to reach the remainder. That fixes how often this step is taken, modulo |period|.
+    // The greatest common divisor of the later steps. They reach only its multiples, so this step
+    // has to cover the remainder. That determines the number of times that this step is taken,
+    // modulo |period|.
     uint64_t divisor = 0;
     uint64_t common = 1;  // greatest common divisor of |length| and |divisor|
     uint64_t period = 1;
     uint64_t inverse = 0;
   };
-  // More tries would take milliseconds.
+  // The limit keeps the search below some milliseconds.
   static constexpr uint32_t kMaxTries = 1u << 16;
 
-  // Merges steps that together leave no gap.
+  // Merges steps that reach every multiple of the shorter one.
   void join() {
     const auto shorter = [](const Step& one, const Step& other) {
       return one.length < other.length;
@@ -112,7 +113,7 @@ class Steps {
     if (index == count_) return Meeting::kApart;
     const Step& step = steps_[index];
     if (left > step.reach || left % step.common != 0) return Meeting::kApart;
-    // The last step divides the remaining distance, and may be taken often enough.
+    // The length of the last step divides |left|, and |left| is within its reach.
     if (index + 1 == count_) return Meeting::kMeet;
     const uint64_t rest = steps_[index + 1].reach;
     uint64_t number = left > rest ? (left - rest + step.length - 1) / step.length : 0;
@@ -134,7 +135,7 @@ class Steps {
   uint32_t tries_ = 0;
 };
 
-// Returns whether, in the order of the strides, each step is longer than the total reach of all
+// Returns whether each step, in the order of the strides, is longer than the total reach of all
 // shorter ones.
 bool is_nested(const StridedAddresses& addresses) {
   std::array<std::pair<uint64_t, uint64_t>, StridedAddresses::kMaxExtents> steps;  // stride, most
@@ -168,7 +169,7 @@ Meeting find_meeting(const StridedAddresses& one, const StridedAddresses& other,
 
 // Finds two elements at one address. Tries each dimension as the first one in which their indices
 // differ. The step of that dimension is then taken at least once, and the steps of later dimensions
-// are taken in either direction. The total has to be 0.
+// can go in either direction. The total has to be 0.
 Meeting find_repeat(const StridedAddresses& addresses) {
   if (is_nested(addresses)) return Meeting::kApart;
   for (size_t first = 0; first < addresses.dimensions; ++first) {

@@ -1,10 +1,10 @@
-// Finds out whether elements at regular distances in memory share an address.
+// Determines whether elements at regular distances in memory share an address.
 //
 // Elements share an address if a sum of steps, each taken a bounded number of times, equals a given
 // distance. Steps that follow each other without a gap are merged into one. The remaining steps are
 // searched, longest step first. The search skips a distance that the later steps cannot reach, or
-// that their greatest common divisor does not divide. Rows and planes need no search. A bound on
-// tries ends long searches. The memory of a model never needs such searches.
+// that their greatest common divisor does not divide. Rows and planes need no search. Long searches
+// are cut off after a number of tries. The layouts of models do not need such searches.
 #pragma once
 
 #include <array>
@@ -15,10 +15,10 @@
 
 namespace hetcomm::reshard {
 
-// Element (i, j, ...) lies at offset + i * strides[0] + j * strides[1] + ... All addresses are
-// below 2^56.
+// Element (i, j, ...) is at offset + i * strides[0] + j * strides[1] + ... All addresses are below
+// 2^56.
 struct StridedAddresses {
-  // A box has up to kMaxDimensions extents, and the bytes of an element count as one more.
+  // A box has up to kMaxDimensions extents, and the bytes of an element add one more.
   static constexpr size_t kMaxExtents = kMaxDimensions + 1;
   using Sizes = std::array<uint64_t, kMaxExtents>;
   uint64_t offset = 0;
@@ -34,10 +34,10 @@ struct StridedAddresses {
   }
 };
 
-// kUnknown: the search reached its bound.
+// kUnknown means that the search was cut off.
 enum class Meeting : uint8_t { kApart, kMeet, kUnknown };
 
-// Returns whether some element of |one| and some element of |other| share an address, with |other|
+// Returns whether an element of |one| and an element of |other| share an address, with |other|
 // shifted by |distance|.
 Meeting find_meeting(const StridedAddresses& one, const StridedAddresses& other,
                      int64_t distance = 0);

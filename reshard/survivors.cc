@@ -10,13 +10,13 @@
 namespace hetcomm::reshard {
 namespace {
 
-// A box of the first copy whose rank was lost.
+// A box of the first copy whose rank is lost.
 struct LostBox {
   Box box;
   int rank;  // the old rank number
 };
 
-// Returns |whole| without |hole|, which is inside it, as boxes that do not overlap.
+// Returns |whole| without |hole|, which is inside it, as disjoint boxes.
 std::vector<Box> without(const Box& whole, const Box& hole) {
   std::vector<Box> rest;
   Box middle = whole;
@@ -45,8 +45,8 @@ Part narrowed(const Part& part, const Box& box) {
   return result;
 }
 
-// Checks that every rank of |layout| has an entry in |rank_now|, and that no two have the same
-// number.
+// Checks that every rank of |layout| has an entry in |rank_now|, and that no two ranks have the
+// same number.
 Status check_numbers(const Layout& layout, const std::vector<int>& rank_now) {
   std::set<int> taken;
   for (size_t rank = 0; rank < rank_now.size(); ++rank) {
@@ -65,7 +65,7 @@ Status check_numbers(const Layout& layout, const std::vector<int>& rank_now) {
   return {};
 }
 
-// A Term holds the parts of one term that surviving ranks have.
+// A Term holds the parts of one term that belong to surviving ranks.
 class Term {
  public:
   void add(const Layout& layout, const Part& part, int rank_now) {
@@ -77,8 +77,8 @@ class Term {
     const Box box = clip(layout, part);
     if (part.copy == 0 && !box.is_empty()) lost_.push_back({box, part.rank});
   }
-  // Replaces data that the first copy has lost by other copies. Returns the boxes that no copy
-  // holds.
+  // Replaces data that the first copy has lost with data of other copies. Returns the boxes that no
+  // copy holds.
   std::vector<LostBox> repair() {
     std::vector<LostBox> orphans;
     while (!lost_.empty()) {
@@ -91,8 +91,8 @@ class Term {
   std::vector<Part>& parts() { return parts_; }
 
  private:
-  // Moves elements of another copy to the first one, where they replace |lost|. Adds the rest of
-  // |lost| to |lost_|. Returns false if no other copy holds any of it.
+  // Moves elements of another copy to the first one, where they replace a part of |lost|. Adds the
+  // rest of |lost| to |lost_|. Returns false if no other copy holds any of it.
   bool take_over(const LostBox& lost) {
     for (size_t i = 0; i < parts_.size(); ++i) {
       const Part part = parts_[i];

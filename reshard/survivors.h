@@ -1,5 +1,5 @@
-// Makes the layout that is left after ranks were lost. Surviving ranks may have other numbers. If
-// another copy holds data of a lost rank, that copy replaces the data.
+// Makes the layout that remains after ranks were lost. Surviving ranks may have new numbers. Data
+// of a lost rank is replaced by another copy, if there is one.
 #pragma once
 
 #include <vector>
@@ -10,10 +10,10 @@
 namespace hetcomm::reshard {
 
 // Returns |layout|, which has passed check(), without the lost ranks. rank_now[r] is the new number
-// of rank r; -1: it is lost. The result passes check(), and every surviving rank holds the same
+// of rank r, or -1 if r is lost. The result passes check(), and every surviving rank holds the same
 // elements at the same addresses of its memory. If only lost ranks held some box, fails with
 // PEER_LOST, and names the first such box and one of these ranks. Fails with INVALID_ARGUMENT if a
-// rank of the layout has no entry in |rank_now|, or two ranks have the same number.
+// rank of the layout has no entry in |rank_now|, or if two ranks have the same number.
 Result<Layout> layout_of_survivors(const Layout& layout, const std::vector<int>& rank_now);
 
 }  // namespace hetcomm::reshard

@@ -14,7 +14,7 @@
 namespace hetcomm::reshard {
 namespace {
 
-// Adds the tensor's name to the error text if there are several tensors.
+// Prepends the index of the tensor to the error text if there are several tensors.
 Status named(const Status& status, size_t tensor, size_t count) {
   return count == 1 ? status : status.annotate(fmt::format("tensor {}", tensor));
 }
@@ -32,7 +32,7 @@ Status check_types(const TypePair& types, const Layout& source) {
   return {};
 }
 
-// Checks each layout once, since many tensors of a model have the same layouts.
+// Checks each layout only once, since many tensors of a model share their layouts.
 class DestinationCheck {
  public:
   Status operator()(const Layout& layout) {
@@ -54,7 +54,7 @@ std::set<int> ranks_of(const Layout& layout) {
 
 std::vector<int> ranks_of(const std::vector<TensorOrder>& orders) {
   std::set<int> ranks;
-  std::set<const Layout*> seen;  // many tensors of a model have the same layouts
+  std::set<const Layout*> seen;  // many tensors of a model share their layouts
   for (const TensorOrder& order : orders) {
     for (const auto& layout : {order.source, order.destination}) {
       if (seen.insert(layout.get()).second) ranks.merge(ranks_of(*layout));
@@ -91,7 +91,7 @@ uint64_t bundle_bytes_of(const std::vector<TensorOrder>& orders, uint64_t slice_
   size_t ranks = 1;
   const Layout* last[] = {nullptr, nullptr};
   for (const TensorOrder& order : orders) {
-    // Tensors of a model often have the same layouts as the one before, which adds no rank.
+    // Consecutive tensors of a model often share their layouts. The later ones add no rank.
     if (order.source.get() == last[0] && order.destination.get() == last[1]) continue;
     last[0] = order.source.get();
     last[1] = order.destination.get();
@@ -122,7 +122,7 @@ Status prove_all(const std::vector<Choice>& choices) {
 
 Result<std::vector<TensorOrder>> orders_of_survivors(const std::vector<TensorOrder>& tensors,
                                                      const std::vector<int>& rank_now) {
-  // Many tensors of a model share their layouts, so each layout is changed once.
+  // Many tensors of a model share their layouts, so each layout is converted once.
   std::map<const Layout*, std::shared_ptr<const Layout>> known;
   const auto left_of = [&](std::shared_ptr<const Layout>& layout) -> Status {
     std::shared_ptr<const Layout>& left = known[layout.get()];

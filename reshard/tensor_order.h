@@ -1,5 +1,5 @@
-// Describes the tensors that the ranks want to move, and the options of the move. All ranks specify
-// the same tensors and options.
+// Describes the tensors to move, and the options of the move. All ranks specify the same tensors
+// and options.
 #pragma once
 
 #include <cstdint>
@@ -16,14 +16,14 @@
 
 namespace hetcomm::reshard {
 
-// A TensorOrder asks to move one tensor from its source layout to its destination layout.
+// A TensorOrder is a request to move one tensor from its source layout to its destination layout.
 struct TensorOrder {
   std::shared_ptr<const Layout> source;
   std::shared_ptr<const Layout> destination;
   TypePair types;
 };
 
-// The plans of all ranks depend on the tensors and on these options.
+// Options of the move, on which the plans of all ranks depend.
 struct DraftOptions {
   Strategy strategy = Strategy::kAuto;
   uint64_t outer = 0;        // as in plan_gather_p2p_scatter()
@@ -35,17 +35,17 @@ struct DraftOptions {
 std::set<int> ranks_of(const Layout& layout);
 std::vector<int> ranks_of(const std::vector<TensorOrder>& orders);
 
-// Checks element types and destinations. Calls |check_ranks| with each tensor first. An error names
-// the tensor if there are several.
+// Checks element types and destinations. Calls |check_ranks| with each tensor first. If there are
+// several tensors, an error names the tensor.
 Status check(const std::vector<TensorOrder>& orders,
              const std::function<Status(const TensorOrder&)>& check_ranks);
 
-// Returns the input of make_plans() for |orders|, which own the layouts.
+// Returns the input of make_plans() for |orders|. It refers to the layouts in |orders|.
 std::vector<Tensor> tensors_of(const std::vector<TensorOrder>& orders);
 
 // Returns the bytes of a bundle: |slice_bytes| times the number of ranks on the largest side of a
-// tensor. A message of a bundle then has about |slice_bytes|. A |slice_bytes| of 0 means the
-// default.
+// tensor. Each message of a bundle then has about |slice_bytes|. If |slice_bytes| is 0, the default
+// is used.
 uint64_t bundle_bytes_of(const std::vector<TensorOrder>& orders, uint64_t slice_bytes);
 
 // Returns the wishes for planning all of |orders|. |links| may be null.
@@ -56,7 +56,8 @@ Wishes wishes_of(const std::vector<TensorOrder>& orders, const DraftOptions& opt
 // a plan has too many cells to prove.
 Status prove_all(const std::vector<Choice>& choices);
 
-// Returns the orders for the surviving ranks: see layout_of_survivors(). An error names the tensor.
+// Returns the orders for the surviving ranks, as described at layout_of_survivors(). An error names
+// the tensor.
 Result<std::vector<TensorOrder>> orders_of_survivors(const std::vector<TensorOrder>& tensors,
                                                      const std::vector<int>& rank_now);
 

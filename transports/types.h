@@ -24,7 +24,7 @@ struct Destination {
 };
 
 // A view of |length| bytes in a list of extents, starting at |offset|. Extents are host memory or
-// placeholders of attached device memory (DeviceRange). The list outlives the view.
+// placeholders of attached device memory (DeviceRange). The list must outlive the view.
 struct ExtentView {
   Extents extents;
   uint64_t offset = 0;
@@ -33,7 +33,7 @@ struct ExtentView {
 
 // Identifies memory that the other side has exposed or published. The other side's transport
 // creates the key, and core's messages carry it. Only the transport interprets the words. If all
-// words are 0, there is no key. A transport treats a key from the wire as hostile.
+// words are 0, there is no key. A transport treats a key that it receives as hostile.
 struct RemoteKey {
   std::array<uint64_t, 3> words{};
   // Compares word by word, since the comparison of std::array compiles to a function call.
@@ -42,10 +42,10 @@ struct RemoteKey {
   }
 };
 
-// The peer's use of exposed memory: as the target of puts or the source of gets.
+// The way in which the peer uses exposed memory: as the target of puts or as the source of gets.
 enum class Access : uint8_t { kPutTarget, kGetSource };
 
-// Memory of this process that |members| may reach at any time, until it is withdrawn.
+// Memory of this process that |members| can access at any time, until it is withdrawn.
 struct Region {
   std::byte* address = nullptr;
   uint64_t length = 0;
@@ -55,13 +55,13 @@ struct Region {
   bool readable = false;
   // Members that have mapped it may use the processor's atomic instructions on it.
   bool atomic = false;
-  // The file that is mapped at |address| and that other processes may map too. -1: there is none.
-  // The file stays open until withdraw() is called.
+  // The file that is mapped at |address| and that other processes can map too, or -1 if there is
+  // none. The file stays open until withdraw() is called.
   int file = -1;
   uint64_t file_offset = 0;
-  // One entry per rank: whether it may access the region. A transport that hands memory to
-  // individual peers checks this first. A transport whose keys work for all peers alike relies on
-  // core, which gives the key to members only.
+  // One entry per rank: true if the rank may access the region. A transport that passes memory to
+  // individual peers checks this first. A transport whose keys work for all peers relies on core,
+  // which gives the key to members only.
   std::vector<bool> members;
 
   bool is_for(int rank) const {
@@ -70,9 +70,9 @@ struct Region {
   }
 };
 
-// Device memory that connections reach directly. In extents and regions |placeholder| represents
-// it. The process has nothing mapped at the placeholder's addresses, so code that accesses them by
-// mistake faults.
+// Device memory that connections reach directly. In extents and regions it is represented by the
+// addresses at |placeholder|. Nothing is mapped there, so code that accesses them by mistake
+// faults.
 struct DeviceRange {
   Device device;
   const void* address = nullptr;
@@ -85,30 +85,29 @@ struct DeviceRange {
 struct MappedRegion {
   std::byte* address = nullptr;
   uint64_t length = 0;
-  // Keeps the pages mapped while this object or a copy of it exists, whatever happens to the
-  // connection.
+  // Keeps the pages mapped while this object or a copy of it exists, even if the connection ends.
   std::shared_ptr<const void> hold{};
 };
 
 // The abilities of an endpoint or a transport. Core checks them before use.
 struct Capabilities {
-  // Puts to exposed memory work.
+  // Puts to exposed memory are possible.
   bool put = false;
-  // Gets from exposed memory work.
+  // Gets from exposed memory are possible.
   bool get = false;
   // get_now() takes about as long as copying the bytes does.
   bool gets_now = false;
-  // Core uses get where both put and get are possible. False: core measures which is faster.
+  // Core uses get if both put and get are possible. False: core measures which is faster.
   bool prefers_get = false;
-  // The target's endpoint reports each put with on_put. False: the initiator has to inform the
+  // The target's endpoint reports each put with on_put. False: the initiator has to notify the
   // target when all data has arrived.
   bool target_sees_put = false;
   // Accepted messages and puts arrive unless the peer dies, and a put completes at the initiator as
-  // soon as its source has been read. False: they may be lost with the connection while the peer
-  // lives.
+  // soon as its source has been read. False: they can be lost with the connection while the peer is
+  // alive.
   bool lossless = false;
-  // Put and get can also access regions (RegionPublisher), without the target's help. Such a put
-  // completes when its bytes are in place, and is not reported to the target.
+  // Put and get can also access regions (RegionPublisher), without the target's involvement. Such a
+  // put completes when its bytes are in place, and is not reported to the target.
   bool regions = false;
   // Device memory can be attached (DeviceAttacher) if check_device() confirms it.
   bool device_memory = false;
@@ -117,26 +116,26 @@ struct Capabilities {
   // No intermediary can read or change the data: it does not leave the host, or it is encrypted and
   // both ends have proved their identity. HETCOMM_REQUIRE_TLS rejects transports without this.
   bool protected_in_transit = false;
-  // The transport connects ranks of one host only.
+  // The transport connects only ranks on the same host.
   bool within_host = false;
-  // Connecting to an address that no host uses may block the transport for seconds.
+  // Connecting to an address that no host uses can block the transport for seconds.
   bool waits_for_addresses = false;
   // Largest number of extents in one expose() call.
   uint32_t max_exposed_extents = UINT32_MAX;
   // Longest payload of one message.
   uint32_t max_payload_bytes = 0;
-  // Messages up to this size are better sent immediately than after a request.
+  // Messages up to this size are better sent immediately than after a request from the receiver.
   uint64_t eager_limit_bytes = 0;
   // Preferred size of one put or get.
   uint64_t chunk_bytes = 0;
-  // Estimated latency, for the choice of path.
+  // Estimated latency, used for the choice of path.
   uint32_t latency_ns = 0;
-  // Estimated rate of one direction, for the choice of path.
+  // Estimated rate of one direction, used for the choice of path.
   uint64_t bandwidth_bytes_per_s = 0;
 };
 
 // One put or get. Core owns it, and preserves it and its local memory until on_bulk_complete is
-// called, or until cancel() or the endpoint's destructor returns. Until then the transport owns
+// called, or until cancel() or the endpoint's destructor returns. Until then the transport may use
 // |next| and |scratch|.
 struct Bulk {
   ExtentView local;
@@ -147,8 +146,8 @@ struct Bulk {
   std::array<uint64_t, 4> scratch{};
 };
 
-// Says whether data of a connection has arrived: the data that this side sent, or requested by get,
-// after its first message. Messages and bulk data are judged separately.
+// States whether data of a connection has arrived: the data that this side sent, or requested by
+// get, after its first message. Messages and bulk data are considered separately.
 enum class Passage : uint8_t {
   kNothing,  // there was no data after the first message
   kPassed,   // some data has arrived: the peer's host has acknowledged it
@@ -163,8 +162,8 @@ struct StreamId {
 };
 // The amount of data that has arrived at a stream's receiving end.
 struct PathReceipt {
-  // Time of the request, on the clock of the requesting rank. The requesting rank takes the answer
-  // to be as old as its request.
+  // The time of the request, on the clock of the rank that requests the receipt. That rank treats
+  // the answer as being as old as its request.
   uint64_t asked_ns = 0;
   // Bytes that the kernel has received on the stream since it was opened.
   uint64_t received_bytes = 0;

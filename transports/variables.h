@@ -1,4 +1,4 @@
-// Configuration variables of transports that several layers use.
+// Declares the configuration variables of transports that several layers use.
 #pragma once
 
 #include "src/system/variable.h"

@@ -1,15 +1,18 @@
-"""The Python part of hetcomm_bench, which finds and runs the peers of a comparison, and draws pictures.
+"""The Python driver of hetcomm_bench, which finds and runs the peers of a comparison, and draws
+pictures.
 
 hetcomm_bench runs this folder as a program:
 
   check NEED             prints "python", then what is missing for "compare", "plot", "compare torch" and the like;
                          status 2 if anything is missing
-  pipelines              reads a question, and measures pipelines over links, beside torch's (pipelines.py)
-  peers                  reads a Question from standard input and prints which peers there are (peers.py)
+  pipelines              reads a question, and measures pipelines over emulated links, or
+                         compares them with torch's (pipelines.py)
+  peers                  prints the available peers for a Question from standard input (peers.py)
   plot FILE              draws the JSON of hetcomm_bench from standard input into FILE (plot.py)
   iperf3, perftest ...   measures a peer and prints measurement lines, as a rank does (pairs.py)
 
-The standard library suffices for all but plot. Every process that is started here ends with this one.
+Everything except plot needs only the standard library. All processes that are started here end
+with this one.
 """
 
 import os
@@ -52,7 +55,8 @@ def lack_of_torch():
 
 
 def check(need):
-    """Prints "python", which tells hetcomm_bench that this interpreter runs, and then what it lacks."""
+    """Prints "python", which shows hetcomm_bench that this interpreter works, and then what it
+    lacks."""
     print("python")
     lack = lack_of(need)
     if lack:
@@ -61,8 +65,8 @@ def check(need):
 
 
 def main(arguments):
-    # hetcomm_bench has put this process into a process group of its own. If hetcomm_bench is gone, only this process
-    # can end the group.
+    # hetcomm_bench has put this process into a separate process group. If hetcomm_bench has exited,
+    # only this process can kill the group.
     signal.signal(signal.SIGTERM, lambda *_: os.killpg(0, signal.SIGKILL))
     command, *rest = arguments
     if command == "check":

@@ -1,4 +1,5 @@
-"""Makes hosts from network namespaces of this machine, links them with a rate and a delay, and runs jobs on them."""
+"""Creates hosts as network namespaces of this machine, connects them by links with a rate and a
+delay, and runs jobs on them."""
 
 import os
 import shutil
@@ -12,7 +13,7 @@ def sh(*words):
 
 
 def lack_of(*tools):
-    """Returns why this process cannot make network namespaces with |tools|, or ""."""
+    """Returns the reason why this process cannot create network namespaces with |tools|, or ""."""
     missing = [tool for tool in tools if shutil.which(tool) is None]
     if missing:
         return f"{missing[0]} is not installed (Debian: iproute2, procps, util-linux)"
@@ -23,8 +24,8 @@ def lack_of(*tools):
 
 
 class Namespaces:
-    """Manages the network namespaces |names|. A subclass adds and joins them in make(), which a `with` statement
-    calls. The end of the statement deletes them."""
+    """Manages the network namespaces |names|. A subclass creates and connects them in make(), which
+    a `with` statement calls. The end of the statement deletes them."""
 
     def __init__(self, names):
         self.names = names
@@ -56,7 +57,8 @@ def wait_until_up(name, device):
 
 
 class Wire:
-    """Joins the interfaces |ends| of namespace |name| by a wire that delays frames by |delay_ms|."""
+    """Connects the interfaces |ends| of namespace |name| by a wire that delays frames by
+    |delay_ms|."""
 
     def __init__(self, name, ends, delay_ms):
         program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "slow_wire.py")
@@ -73,8 +75,8 @@ class Wire:
 
 
 class TwoHosts(Namespaces):
-    """Makes two hosts and joins them by a wire that delays frames by |delay_ms|. If |delay_ms| is 0, joins them
-    directly. Each host sends at most |mbit| Mbit/s, or without a limit if |mbit| is 0."""
+    """Creates two hosts and connects them by a wire that delays frames by |delay_ms|, or directly
+    if |delay_ms| is 0. Each host sends at most |mbit| Mbit/s; 0 means no limit."""
 
     address = "198.18.12.1"  # address of the first host
     made = 0
@@ -103,11 +105,12 @@ class TwoHosts(Namespaces):
                 sh("ip", "-n", self.between, "link", "set", end, "up")
             sh("ip", "-n", host, "address", "add", f"198.18.12.{i + 1}/24", "dev", "eth0")
             sh("ip", "-n", host, "link", "set", "eth0", "up")
-            # Every kernel allows Reno. BBR, the default of some kernels, spreads a message over half a round trip.
+            # Every kernel provides Reno. BBR, the default of some kernels, spreads a message over
+            # half a round trip.
             sh("ip", "netns", "exec", host, "sysctl", "-qw", "net.ipv4.tcp_slow_start_after_idle=0",
                "net.ipv4.tcp_congestion_control=reno")
             if self.mbit > 0:
-                # The burst is above 64 KiB, so that large segments pass whole.
+                # The burst exceeds 64 KiB, so that large segments are not split.
                 sh("tc", "-n", host, "qdisc", "add", "dev", "eth0", "root", "tbf", "rate", f"{self.mbit}mbit",
                    "burst", "131072", "latency", "300ms")
         if self.delay_ms > 0:
@@ -122,11 +125,12 @@ class TwoHosts(Namespaces):
 
 
 def run_ranks(hosts, address, command, settings, limit_s, cores=None):
-    """Runs |command| over tcp as one rank for each entry of |hosts|. The entries are names of namespaces and may
-    repeat. |address| is the address of the first host. |settings| are environment variables of all ranks; a list
-    has one value for each rank. If |cores| are given, each rank is bound to one of them, in turn.
+    """Runs |command| over tcp as one rank for each entry of |hosts|. The entries are names of
+    namespaces and may repeat. |address| is the address of the first host. |settings| are
+    environment variables of all ranks; a list has one value for each rank. If |cores| are given,
+    each rank is bound to one of them, in rotation.
 
-    Returns what rank 0 prints. Raises RuntimeError with the errors of a rank that fails."""
+    Returns the output of rank 0. Raises RuntimeError with the error output of a rank that fails."""
     ranks = []
     try:
         for i, host in enumerate(hosts):

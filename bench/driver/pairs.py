@@ -1,6 +1,7 @@
-"""Measures with peers that have a server and a client of their own: iperf3, and the tools of perftest.
+"""Measures with peers that consist of a server and a client: iperf3, and the tools of perftest.
 
-For hetcomm_bench, a process that runs this is like a rank: it prints measurement lines (bench/loops/workload.h).
+For hetcomm_bench, a process that runs this module acts like a rank: it prints measurement lines
+(bench/loops/workload.h).
 """
 
 import contextlib
@@ -69,8 +70,8 @@ def end(process):
 
 
 def await_listener(server, port, seconds=10):
-    """Waits until the server listens. Raises Failed if the server ends first. Returns after `seconds` in any case:
-    the client then reports the failure."""
+    """Waits until the server listens. Raises Failed if the server exits first. Returns after
+    `seconds` in any case: the client then reports the failure."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline and not is_listening(port):
         if server.poll() is not None:
@@ -132,8 +133,8 @@ def perftest_command(program, work, size, window, port):
         command += ["-s", str(size)]
     if not latency:
         command += ["-t", str(window)]
-    # Runs the tool for a number of messages. In a given time it might complete no long message at all. 256 MiB take a
-    # moment on an adapter and seconds in emulation.
+    # Runs the tool for a fixed number of messages, since in a fixed time it might not complete any
+    # long message. 256 MiB take a moment on an adapter, and seconds in emulation.
     count = work["iterations"] or (1000 if latency else min(max((256 << 20) // max(size, 1), 2 * window), 5000))
     return [*command, "-n", str(max(count, 5))]
 
@@ -179,6 +180,6 @@ def measure(peer, program, work):
 
 
 def version_in(text):
-    """Returns the version from the text that a tool prints about itself."""
+    """Extracts the version from the text that a tool prints about itself."""
     found = re.search(r"ersion\D*(\S+)", text)
     return found.group(1) if found else "unknown"

@@ -1,12 +1,13 @@
-"""Finds the libraries to compare with, and says how each is launched.
+"""Finds the libraries to compare with, and describes how each is launched.
 
-hetcomm_bench sends a Question in JSON. It has "works" (test, transport, ranks, bind, iterations, points, words),
-"with" (names of peers), "folder" (of installed peers, may be ""), "paths" (name and path of installations to take
-instead of those found) and "program" (hetcomm_bench itself).
+hetcomm_bench sends a Question in JSON. It has "works" (test, transport, ranks, bind, iterations,
+points, words), "with" (names of peers), "folder" (of installed peers, may be ""), "paths" (name
+and path of installations to use instead of those found) and "program" (hetcomm_bench itself).
 
-The reply has "implementations", "complaints" (the reason for each peer that cannot be used) and "scratch" (a temporary
-folder that hetcomm_bench removes in the end, or ""). For each work, an implementation has a "refusal", or "processes"
-with command, environment and core. In a command "{meeting}" stands for a name that is new in each launch.
+The reply has "implementations", "complaints" (the reason for each peer that cannot be used) and
+"scratch" (a temporary folder that hetcomm_bench removes at the end, or ""). For each work, an
+implementation has a "refusal", or "processes" with command, environment and core. In a command,
+"{meeting}" is a placeholder for a name that is new in each launch.
 """
 
 import json
@@ -32,7 +33,7 @@ class Implementation:
     origin: str
     refusal: Callable
     processes: Callable
-    transport: str = ""  # the only one that the peer supports; "" for the work's
+    transport: str = ""  # the only transport that the peer supports; "" if it uses the work's
 
 
 @dataclass
@@ -55,7 +56,7 @@ def process(command, environment=None, cpu=-1):
 
 
 def cpu_of_rank(work, rank):
-    """Returns the core to which hetcomm would bind the rank, or -1 if to none."""
+    """Returns the core to which hetcomm would bind the rank, or -1 if it would not bind the rank."""
     cpus = sorted(os.sched_getaffinity(0))
     return cpus[rank] if work["bind"] and work["ranks"] <= len(cpus) else -1
 
@@ -83,7 +84,7 @@ def refuse_one_sided(work):
 
 
 def two_ranks(runner, work, environment, bound):
-    """Returns the two processes of a runner, which find each other by themselves (bench/peers/meeting.h)."""
+    """Returns the two processes of a runner, which connect to each other (bench/peers/meeting.h)."""
     return [process([runner, f"rank={rank}", "meeting={meeting}", *work["words"]], environment,
                     cpu_of_rank(work, rank) if bound else -1) for rank in range(2)]
 
@@ -106,7 +107,7 @@ def ucx_prefix(question):
             raise Missing(f"{given} has no {header}")
         return given
     if question.folder:
-        # The Python package has UCX in this folder.
+        # The Python package contains UCX in this folder.
         for found in sorted(Path(question.folder).glob(f"ucx/lib/*/site-packages/libucx/{header}")):
             return str(found)[:-len(header) - 1]
     if Path("/usr", header).exists():
@@ -172,7 +173,8 @@ class Mpi:
         return self.version.startswith("4.")
 
     def variants(self):
-        """Returns the variants: suffix of the name, options, environment, and whether it is the variant over TCP."""
+        """Returns the variants as tuples: suffix of the name, options, environment, and whether it
+        uses TCP."""
         if self.kind == "intelmpi":
             shm = {"I_MPI_FABRICS": "shm"}
             return [("", [], shm, False), ("/no-cma", [], {**shm, "I_MPI_SHM_CMA": "0"}, False),
@@ -184,13 +186,13 @@ class Mpi:
         return [("", [], {}, False), ("/no-cma", ["--mca", *no_cma], {}, False), ("/tcp", tcp, {}, True)]
 
     def placement(self, work):
-        """Returns options and environment that bind the ranks as hetcomm binds its own."""
+        """Returns options and environment that bind the ranks in the same way as hetcomm's ranks."""
         crowded = is_crowded(work)
         bound = work["bind"] and not crowded
         if self.kind == "openmpi":
             options = []
             if crowded:
-                # If there are more ranks than cores, a waiting rank must yield to others.
+                # If there are more ranks than cores, a waiting rank must yield to the others.
                 options = ["--mca", "mpi_yield_when_idle", "1",
                            *(["--oversubscribe"] if self.is_old() else ["--map-by", ":OVERSUBSCRIBE"])]
             # Without these variables Open MPI refuses to run as root.
@@ -211,7 +213,8 @@ class Mpi:
                         {**environment, **more})]
 
     def build(self, builder):
-        # The packaged mpicc of Intel MPI refers to the machine that built it, so this calls the compiler itself.
+        # The packaged mpicc of Intel MPI refers to the machine that built it, so the compiler is
+        # called directly.
         if self.kind == "intelmpi":
             return builder.build("runner_mpi", [compiler(), f"-I{self.prefix}/include"],
                                  [f"-L{self.prefix}/lib", "-lmpi",
@@ -367,7 +370,7 @@ def describe(implementation, works):
 
 
 def find(document):
-    """Returns the reply to a Question, in the form that this file's first comment describes."""
+    """Returns the reply to a Question, in the form that is described at the top of this file."""
     names = document.pop("with")
     question = Question(**document)
     implementations, complaints = [], {}

@@ -1,8 +1,9 @@
-"""Measures pipelines over links of several delays and rates, beside PyTorch's own.
+"""Measures pipelines over links of several delays and rates, and compares them with PyTorch's own.
 
-Each link joins two hosts, which are network namespaces of this machine. Each host has half of the ranks. All links are
-measured in turn, round by round. Without links the ranks are processes of this host. hetcomm.bench_pipeline runs
-PyTorch's pipelines in Python, and the same torch modules with hetcomm.pipeline.
+Each link connects two hosts, which are network namespaces of this machine. Each host has half of
+the ranks. All links are measured in turn, round by round. Without links, the ranks are processes
+of this host. hetcomm.bench_pipeline runs PyTorch's pipelines in Python, and the same torch
+modules with hetcomm.pipeline.
 """
 
 import contextlib
@@ -15,21 +16,21 @@ import sys
 
 from hosts import TwoHosts, lack_of, run_ranks
 
-# A run begins with the start of its processes, and of torch in them.
+# Time for a run to start its processes, and torch in them.
 START_S = 120
 MEASURED = ("measured_us", "forecast_us", "replayed_us", "undelayed_us", "overhead_us", "stage_us", "busy_us", "latency_us")
 BACKENDS = ("gloo", "hetcomm")
 
 
 class Place:
-    """Runs jobs on two hosts that a link joins, or on this host."""
+    """Runs jobs on two hosts that a link connects, or on this host."""
 
     def __init__(self, question, link):
         self.question = question
         self.link = link
 
     def run(self, command, limit_s):
-        """Runs |command| as a job. Returns what rank 0 prints."""
+        """Runs |command| as a job. Returns the output of rank 0."""
         ranks = self.question["ranks"]
         if self.link is None:
             ended = subprocess.run([*command, "--ranks", str(ranks)], capture_output=True, text=True, timeout=limit_s,
@@ -38,7 +39,7 @@ class Place:
                 raise RuntimeError(ended.stderr.strip())
             return ended.stdout
         hosts = [self.link.hosts[2 * rank // ranks] for rank in range(ranks)]
-        # Every host has one address besides those of its loopback.
+        # Every host has only one address in addition to its loopback addresses.
         settings = {"GLOO_SOCKET_IFNAME": "eth0", "HETCOMM_BOOTSTRAP_TIMEOUT": "20s"}
         return run_ranks(hosts, self.link.address, command, settings, limit_s)
 
@@ -55,13 +56,13 @@ class Place:
 
 
 def say(text):
-    """Tells hetcomm_bench, which otherwise takes a long silence for a hang."""
+    """Reports progress to hetcomm_bench, which would otherwise take a long silence for a hang."""
     print(f"progress: {text}", flush=True)
 
 
 def limit_of(place, question, rounds):
-    """Returns the time limit of a job: its start, and a multiple of the time of all computation and transfers in
-    sequence."""
+    """Returns the time limit of a job: the time to start it, and a multiple of the time that all
+    computation and transfers would take in sequence."""
     item_s = question["stage_ms"] * 1e-3
     if place.link is not None:
         item_s += 2 * place.link.delay_ms * 1e-3
@@ -86,7 +87,7 @@ def measure_round(place, question):
 
 
 def joined(rounds):
-    """Returns the rows of several rounds as one, with medians."""
+    """Merges the rows of several rounds into one row each, with medians."""
     rows = []
     for same in zip(*rounds):
         row = dict(same[-1])

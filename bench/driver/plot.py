@@ -33,7 +33,8 @@ TITLES = {
 COLOURS = {"hetcomm": "#c1272d", "ucx": "#0072b2", "openmpi": "#e69f00", "mpich": "#009e73", "intelmpi": "#56b4e9",
            "gloo": "#7a3e9d", "iperf3": "#8c564b", "memcpy": "#444444", "perftest": "#b0a000"}
 OTHER_COLOURS = ("#d65f9e", "#5f7f00", "#00798c", "#a05a2c")
-# Colours of settings, if only one implementation is drawn. Its first setting has the implementation's own colour.
+# Colours of settings, if only one implementation is drawn. The first setting has the
+# implementation's colour.
 SETTING_COLOURS = ("#0072b2", "#e69f00", "#009e73", "#7a3e9d", "#56b4e9", "#8c564b", "#444444", "#b0a000")
 DASHES = {"tcp": (0, (6, 3)), "rdma": (0, (1.5, 3))}
 MARKERS = ("o", "D", "s", "^")
@@ -69,7 +70,7 @@ def size_text(size):
 
 
 def implementation_of(name):
-    """Returns the name of the library alone: "openmpi" for "openmpi-5.0.11/no-cma"."""
+    """Returns only the name of the library, such as "openmpi" for "openmpi-5.0.11/no-cma"."""
     base = name.partition("/")[0]
     words = base.split("-")
     kept = next((i for i, word in enumerate(words) if i > 0 and word[:1].isdigit()), len(words))
@@ -77,7 +78,8 @@ def implementation_of(name):
 
 
 def setting_of(row):
-    """Returns how a row differs from others of its implementation and transport. Mostly this is ""."""
+    """Returns how a row differs from other rows of its implementation and transport. Usually this
+    is ""."""
     variant = row["impl"].partition("/")[2]
     ours = row["impl"] == "hetcomm"
     parts = [variant if variant != row["transport"] else "",
@@ -93,7 +95,7 @@ def setting_of(row):
 
 def name_of(row):
     setting = setting_of(row)
-    # Drops the part after "/", as in "openmpi-5.0.11/no-cma", which is in the setting.
+    # Drops the part after "/", as in "openmpi-5.0.11/no-cma", since it is part of the setting.
     name = row["impl"].partition("/")[0]
     if row["transport"] not in row["impl"] or "/" in row["impl"]:
         name += f" {row['transport']}"
@@ -138,7 +140,7 @@ def make_series(rows, rounds):
     has_medians = all(median_of_messages(row) is not None for row in rows)
     if not rounds and not has_medians:
         series.name += " (average)"
-    # The rows of a comparison are those of the median round, so their averages are drawn.
+    # The rows of a comparison come from the median round, so their averages are drawn.
     value = average if rounds or not has_medians else median_of_messages
     for row in rows:
         # Zero has no logarithm.
@@ -161,8 +163,8 @@ def panels_of(document):
 
 
 def colour_of(series, panels):
-    """Returns the colour of the series' implementation, which is the same in every picture. If only one
-    implementation is drawn, each of its settings has a colour of its own."""
+    """Returns the colour of the series' implementation, which is the same in every picture. If only
+    one implementation is drawn, each of its settings has a separate colour."""
     drawn = [each for panel in panels for each in panel.series]
     settings = list(dict.fromkeys(each.setting for each in drawn))
     others = list(dict.fromkeys(each.implementation for each in drawn if each.implementation not in COLOURS))
@@ -212,7 +214,7 @@ def by_size(document):
     lines = -(-len(looks) // max(len(panels), 1))
     height = 5 + 0.25 * lines
     figure = Figure(figsize=(0.8 + 5.6 * max(len(panels), 1), height), layout="constrained")
-    # The legend stands below the panels.
+    # The legend is below the panels.
     below = 0.25 * lines / height
     figure.get_layout_engine().set(rect=(0, below, 1, 1 - below))
     meta = document["meta"]
@@ -322,7 +324,7 @@ def draw_schedules(axes, rows, colours):
 
 
 def list_figure(rows):
-    """Returns the picture of a test that measures a job."""
+    """Returns the picture for a test that measures a job."""
     return pipelines(rows) if rows and rows[0].get("test") == "pipeline" else box_plots(rows)
 
 
@@ -330,7 +332,7 @@ def draw(source, path):
     import matplotlib
     document = json.load(source)
     kind = os.path.splitext(path)[1][1:].lower()
-    # Text stays text in an SVG, and equal data make equal files.
+    # Keeps text as text in an SVG, and makes equal data produce equal files.
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "hetcomm"}):
         figure = list_figure(document) if isinstance(document, list) else by_size(document)
         kind = kind if kind in ("png", "pdf") else "svg"

@@ -1,7 +1,7 @@
 """Compiles runners: programs that need the headers of a library that hetcomm does not depend on.
 
-A runner is kept in the folder of the peers, under a name that depends on source and command. Without that folder it
-is in a temporary one, which hetcomm_bench removes.
+A runner is kept in the folder of the peers, under a name that depends on its source and command.
+Without that folder, it is put into a temporary one, which hetcomm_bench removes.
 """
 
 import hashlib
@@ -12,7 +12,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-# The folder that holds bench/loops and bench/peers, in the source tree and in an installation.
+# The folder that contains bench/loops and bench/peers, in the source tree and in an installation.
 ROOT = Path(os.path.abspath(__file__)).parents[2]
 
 
@@ -38,7 +38,7 @@ def compiler():
 
 
 def first_error(text):
-    """Returns a line of a compiler's output that says why a runner cannot be compiled."""
+    """Returns a line of a compiler's output that explains why a runner cannot be compiled."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     told = [line for line in lines if "error:" in line or "undefined reference" in line]
     line = (told[:1] or lines[-1:] or ["the compiler says nothing"])[0]
@@ -46,7 +46,8 @@ def first_error(text):
 
 
 def drop_unfinished(folder):
-    """Removes the files of compilers that were killed. Such a file's name ends with the number of a process."""
+    """Removes the files of compilers that were killed. The name of such a file ends with a process
+    id."""
     for path in folder.glob("runner_*.*"):
         number = path.suffix[1:]
         if number.isdigit() and not os.path.exists(f"/proc/{number}"):
@@ -75,7 +76,8 @@ class Builder:
         return Path(self.scratch)
 
     def build(self, runner, command, libraries=()):
-        """Compiles bench/peers/|runner|.cc by |command|, with |libraries|. Returns the path of the program."""
+        """Compiles bench/peers/|runner|.cc with |command| and |libraries|. Returns the path of the
+        program."""
         command = [*map(str, command), "-x", "c++", "-std=c++17", "-O3", "-w", f"-I{ROOT}",
                    str(ROOT / "bench" / "peers" / f"{runner}.cc"), "-x", "none", *libraries,
                    "-lstdc++", "-lm", "-pthread"]
@@ -86,8 +88,8 @@ class Builder:
         program = self.folder() / f"{runner}-{state.hexdigest()[:16]}"
         if os.access(program, os.X_OK):
             return str(program)
-        # The message tells users what takes so long. The blank line on standard output keeps hetcomm_bench from ending
-        # a silent driver. JSON may begin with blank lines.
+        # The message explains the delay to users. The blank line on standard output keeps
+        # hetcomm_bench from killing a silent driver. JSON may begin with blank lines.
         print(f"hetcomm_bench: compiling {runner}", file=sys.stderr, flush=True)
         print(flush=True)
         # Compiles under another name, so that a second hetcomm_bench never runs an unfinished program.

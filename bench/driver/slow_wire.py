@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""A wire between two interfaces of this network namespace that delays frames. It simulates a long distance
-if the kernel cannot delay packets (sch_netem).
+"""Connects two interfaces of this network namespace by a wire that delays frames. It emulates a
+long distance if the kernel cannot delay packets (sch_netem).
 
-slow_wire.py FIRST SECOND MILLISECONDS    prints "ready", and ends with a signal
+slow_wire.py FIRST SECOND MILLISECONDS    prints "ready", and runs until a signal ends it
 """
 
 import collections
@@ -33,13 +33,14 @@ def open_end(interface):
 
 
 def main():
-    # Real-time priority keeps busy ranks from delaying frames further. Some containers forbid it.
+    # Real-time priority prevents busy ranks from delaying frames further. Some containers forbid
+    # it.
     with contextlib.suppress(OSError):
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
     delay = float(sys.argv[3]) * 1e-3
     ends = [open_end(name) for name in sys.argv[1:3]]
     other = {ends[0]: ends[1], ends[1]: ends[0]}
-    under_way = collections.deque()  # (when it arrives, where, frame), in the order of arrival
+    under_way = collections.deque()  # (arrival time, destination, frame), in order of arrival
     print("ready", flush=True)
     while True:
         wait = max(under_way[0][0] - time.monotonic(), 0) if under_way else None
@@ -56,7 +57,7 @@ def main():
             try:
                 end.send(frame)
             except OSError:
-                pass  # a full queue loses frames, as networks do
+                pass  # a full queue drops frames, as real networks do
 
 
 if __name__ == "__main__":

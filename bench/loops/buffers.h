@@ -1,4 +1,4 @@
-// Holds the buffers in host memory of the messages in flight, and defines the pattern that shows
+// Holds the buffers of the messages in flight in host memory, and defines the pattern that shows
 // whether a message arrived intact. Every slot has its own memory on both sides: messages in flight
 // that share a buffer would stay in cache and favour libraries that interleave them.
 #pragma once
@@ -39,8 +39,8 @@ inline int64_t count_wrong(const uint8_t* bytes, uint64_t size, uint64_t seed) {
   return wrong;
 }
 
-// Holds |slots| buffers of |bytes| each in one block of memory. Each buffer has its own pages (from
-// 4 KiB up) or cache lines.
+// Holds |slots| buffers of |bytes| each in one block of memory. Each buffer has its own pages (if
+// it has 4 KiB or more) or cache lines.
 class SlotMemory {
  public:
   SlotMemory() = default;
@@ -48,7 +48,7 @@ class SlotMemory {
   SlotMemory(uint64_t bytes, int slots) : SlotMemory(bytes, slots, allocate(size(bytes, slots))) {
     own_.reset(memory_);
   }
-  // Uses |memory| of size() bytes, which the caller keeps and frees.
+  // Uses |memory| of size() bytes, which the caller owns.
   SlotMemory(uint64_t bytes, int slots, uint8_t* memory) : stride_(stride(bytes)), memory_(memory) {
     std::memset(memory_, 1, static_cast<size_t>(size(bytes, slots)));
   }
@@ -86,8 +86,8 @@ class SlotMemory {
   std::unique_ptr<uint8_t, Free> own_;
 };
 
-// Exposed names the buffers that the peer accesses by one-sided operations. kReceive is the target
-// of the peer's puts, kSend the source of the peer's gets.
+// Exposed specifies which buffers the peer accesses with one-sided operations. kReceive buffers are
+// the target of the peer's puts, and kSend buffers the source of its gets.
 enum class Exposed { kReceive, kSend };
 
 // HostBuffers holds the buffers of both directions of a rank, for back ends with messages in host
@@ -109,7 +109,7 @@ class HostBuffers {
     send_ = SlotMemory(bytes, slots);
     receive_ = SlotMemory(bytes, slots);
   }
-  // Prepares the buffers of both directions. The |exposed| ones lie in |memory|, which has
+  // Prepares the buffers of both directions. The |exposed| ones are in |memory|, which has
   // SlotMemory::size() bytes.
   void prepare(uint64_t bytes, int slots, Exposed exposed, void* memory) {
     give_back();
@@ -119,7 +119,7 @@ class HostBuffers {
     theirs = SlotMemory(bytes, slots, static_cast<uint8_t*>(memory));
     own = SlotMemory(bytes, slots);
   }
-  // Frees the buffers, since memory may not suffice for two sets at the same time.
+  // Frees the buffers before new ones are allocated, since there may not be enough memory for both.
   void give_back() {
     send_ = SlotMemory();
     receive_ = SlotMemory();

@@ -6,10 +6,10 @@
 //   prepare_collective(operation, bytes)   |bytes| on the larger side, see sizes below
 //   run_collective(in_place)               blocking
 //
-// Elements are float32, the reduction is a sum, the root is rank 0. |bytes| is the size of the
+// Elements are float32, the reduction is a sum, and the root is rank 0. |bytes| is the size of the
 // whole buffer, as in nccl-tests. The whole buffer is the receive buffer for allgather, the send
-// buffer for reduce_scatter, and each of the two for alltoall. With n ranks, the other buffer of
-// allgather and reduce_scatter has |bytes| / n. So does each rank's part.
+// buffer for reduce_scatter, and both buffers for alltoall. With n ranks, the other buffer of
+// allgather and reduce_scatter has |bytes| / n, and so does each rank's part.
 #pragma once
 
 #include <cstdint>
@@ -48,7 +48,7 @@ inline constexpr CollectiveInfo kCollectiveInfos[] = {
     {"alltoall", Collective::kAlltoall, false, false, true, false},
 };
 
-// Returns null if |test| is no collective test.
+// Returns null if |test| is not a collective test.
 inline const CollectiveInfo* find_collective(std::string_view test) {
   for (const CollectiveInfo& info : kCollectiveInfos) {
     if (test == info.test) return &info;
@@ -56,8 +56,8 @@ inline const CollectiveInfo* find_collective(std::string_view test) {
   return nullptr;
 }
 
-// Returns how many bytes cross the busiest link per byte of the size. nccl-tests computes the bus
-// bandwidth with this factor.
+// Returns how many bytes cross the busiest link for each byte of the size. nccl-tests computes the
+// bus bandwidth with this factor.
 inline double bus_factor(Collective operation, int ranks) {
   const double n = ranks;
   switch (operation) {

@@ -9,7 +9,7 @@
 //   send_word(peer, double), receive_word(peer) blocking; a small message next to the data
 //   fill, clear, wrong, watch                   as in HostBuffers
 //   std::string path()                          path of the last point's bytes; may be ""
-// A back end ends the process with a message when a call fails, so the loops check no results.
+// A back end exits the process with a message when a call fails, so the loops do not check results.
 //
 //   latency      rank 0 sends, rank 1 sends back
 //   bandwidth    rank 0 sends |window| messages, and rank 1 acknowledges them with a word. With
@@ -156,8 +156,8 @@ class Loops : private Measuring<Loops<Backend>, Backend> {
     }
   }
 
-  // Sends one word in each direction, one after the other, since a library may hold a send until it
-  // is received.
+  // Sends one word in each direction, one after the other, since a library may block a send until
+  // the receive is posted.
   void acknowledge(int peer) {
     if (backend_.rank() == 0) backend_.send_word(peer, 0);
     backend_.receive_word(peer);
@@ -189,7 +189,7 @@ class Loops : private Measuring<Loops<Backend>, Backend> {
     if (test_ == Test::kLatency || test_ == Test::kOverlap) return 1;
     return test_ == Test::kMessageRate ? step() : point_.window;
   }
-  // Returns the smallest number of messages in a pass.
+  // Returns the smallest number of messages that a pass can have.
   int step() const {
     if (test_ == Test::kLatency) return 1;
     return test_ == Test::kMessageRate ? point_.window * (backend_.ranks() - 1) : point_.window;
@@ -214,7 +214,7 @@ class Loops : private Measuring<Loops<Backend>, Backend> {
     if (backend_.rank() == 1) {
       Overlap<Backend>(backend_, workload_, point_.bytes).receive(measurement);
     } else if (backend_.rank() == 0) {
-      // The receiver watches for the bytes of this pattern.
+      // The receiver watches for this pattern.
       backend_.fill(0, kWatchedSeed);
       while (backend_.receive_word(1) > 0) backend_.send(1, 0);
     }
@@ -255,7 +255,7 @@ class Loops : private Measuring<Loops<Backend>, Backend> {
       }
       const int other = slot / point_.window;
       const int peer = other < rank ? other : other + 1;
-      // The slot in which the sender keeps its messages for this rank.
+      // The slot from which the sender sends to this rank.
       const int at_peer = (rank < peer ? rank : rank - 1) * point_.window + slot % point_.window;
       wrong += backend_.wrong(slot, seed_of(round, peer, at_peer));
     }
@@ -263,7 +263,7 @@ class Loops : private Measuring<Loops<Backend>, Backend> {
   }
 
   // Checks the result of the measured pass, then further rounds with new patterns, so that old
-  // bytes cannot pass for new ones. Returns the number of wrong bytes on all ranks together.
+  // bytes cannot be mistaken for new ones. Returns the number of wrong bytes on all ranks together.
   int64_t verify() {
     double wrong = static_cast<double>(count_received(0));
     for (uint64_t round = 1; round <= kExtraPatterns; ++round) {

@@ -1,10 +1,10 @@
-// Measuring is the common part of all loops. It makes the ranks agree, and chooses passes that are
-// long enough to time.
+// Measuring is the common part of all loops. It combines values of all ranks, and chooses passes
+// that are long enough to time.
 //
 // A |Derived| has
 //   pass(iterations, clock)      one pass; clock.start() and stop() around each step
 //   int step()                   iterations that belong together; a pass runs whole steps
-//   double agreed(seconds)       turns the ranks' own times of a pass into one for all ranks
+//   double agreed(seconds)       combines the ranks' own times of a pass into one for all ranks
 #pragma once
 
 #include <algorithm>
@@ -51,7 +51,7 @@ class Measuring {
     return static_cast<int64_t>(steps) * step;
   }
 
-  // Returns the seconds that |iterations| took, the same value on every rank.
+  // Runs one pass of |iterations|. Returns its duration in seconds, the same value on every rank.
   double timed(int64_t iterations) {
     barrier();
     NoSamples clock;
@@ -111,7 +111,8 @@ class Measuring {
     for (int64_t iterations = step;;
          iterations = whole_steps(static_cast<double>(iterations) * 4)) {
       double seconds = timed(iterations);
-      // Takes the faster of two passes, since an interrupted one would look long enough.
+      // Takes the faster of two passes, since an interruption could make a short pass look long
+      // enough.
       if (seconds >= workload_.seconds / 8) seconds = std::min(seconds, timed(iterations));
       if (seconds >= workload_.seconds / 8 || iterations * 4 > kMaxIterations) {
         return whole_steps(workload_.seconds / std::max(seconds, 1e-9) *

@@ -1,5 +1,5 @@
 // Measures one-sided operations, as loops.h measures messages. Rank 0 starts the operations. Rank 1
-// owns the memory and waits in a call of the library.
+// owns the memory and waits in a call to the library.
 //
 // In addition to the functions of loops.h, a back end has
 //   static constexpr bool kOneSided = true
@@ -15,8 +15,8 @@
 // and, if kNotifies,
 //   start_notified_put(slot), take_notification()
 //
-//   put_latency           puts to and fro; the target polls the last byte of its memory
-//   put_notify_latency    notified puts to and fro; the target waits for the notification
+//   put_latency           puts back and forth; the target polls the last byte of its memory
+//   put_notify_latency    notified puts back and forth; the target waits for the notification
 //   put_notify_bandwidth  |window| notified puts at a time, all taken by the owner
 //   other tests           |window| operations at a time (latency: one) until they have taken effect
 #pragma once
@@ -55,7 +55,7 @@ class OneSidedLoops : private Measuring<OneSidedLoops<Backend>, Backend> {
     this->measure_passes(ping_pong_ ? 2 : step(), ping_pong_ ? 2 : 1, &measurement);
     measurement.path = backend_.path();
     if (workload_.check) measurement.wrong = verify();
-    // The owner keeps its memory until its peer has used it.
+    // The owner must keep its memory until its peer has finished using it.
     this->barrier();
     return measurement;
   }
@@ -181,8 +181,8 @@ class OneSidedLoops : private Measuring<OneSidedLoops<Backend>, Backend> {
     return (round * 2 + static_cast<uint64_t>(source)) * 65536 + static_cast<uint64_t>(slot);
   }
 
-  // Writes fresh patterns, so that old bytes cannot pass for new ones. Sets the words of fetch_add
-  // to 0 in round 0.
+  // Writes fresh patterns, so that old bytes cannot be mistaken for new ones. Sets the words of
+  // fetch_add to 0 in round 0.
   void write_patterns(uint64_t round) {
     if (backend_.rank() > 1 || (!workload_.check && kind_ != Kind::kAdd)) return;
     for (int slot = 0; slot < point_.window; ++slot) {
@@ -226,7 +226,8 @@ class OneSidedLoops : private Measuring<OneSidedLoops<Backend>, Backend> {
     return wrong;
   }
 
-  // Verifies like Loops::verify. The barriers separate the owner's accesses from those of its peer.
+  // Verifies the results in the same way as Loops::verify(). The barriers separate the owner's
+  // accesses from its peer's accesses.
   int64_t verify() {
     this->barrier();
     double wrong = static_cast<double>(count_received(0));

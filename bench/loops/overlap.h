@@ -1,8 +1,9 @@
 // Overlap is the receiving side of the overlap test. It measures how long a transfer takes while
-// this rank computes, and how much the transfer delays the computing.
+// this rank computes, and how much the transfer delays the computation.
 //
-// No call into the library may report the arrival of the data, since the call would drive the
-// transfer. Instead the computation checks single bytes of the receive buffer after every unit.
+// The receiver does not call the library to detect the arrival of the data, since such a call would
+// drive the transfer. Instead, the computation checks single bytes of the receive buffer after
+// every unit.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +16,7 @@
 
 namespace bench {
 
-// Seed of the pattern whose arrival the receiver watches.
+// Seed of the pattern for which the receiver watches.
 inline constexpr uint64_t kWatchedSeed = 0;
 
 template <class Backend>
@@ -56,8 +57,8 @@ class Overlap {
   static constexpr int kIdleTransfers = 20;
   static constexpr int kWarmupTransfers = 10;
 
-  // Durations of one transfer, both from the word that starts it. |done_us| lasts until the data
-  // has arrived, |overall_us| until the computation and the receive have ended.
+  // Durations of one transfer, both from the word that starts it: |done_us| until the data has
+  // arrived, |overall_us| until the computation and the receive have finished.
   struct Transfer {
     double done_us;
     double overall_us;
@@ -73,7 +74,7 @@ class Overlap {
     return median(samples);
   }
 
-  // Returns the median, so that a rare interrupted transfer does not decide the hidden share.
+  // Returns the median, so that a rare interruption does not distort the result.
   static double median(Samples& samples) {
     Measurement summary;
     samples.summarize(&summary);
@@ -86,8 +87,8 @@ class Overlap {
     return static_cast<int64_t>(target_us / (compute_us(kTrial) / kTrial)) + 1;
   }
 
-  // Returns how many repetitions fill the time of the pass. Each repetition computes alone, then
-  // computes while receiving.
+  // Returns the number of repetitions that fill the time of the pass. Each repetition computes
+  // alone, then computes while receiving.
   int64_t fitting(double target_us) const {
     return std::clamp<int64_t>(static_cast<int64_t>(workload_.seconds * 1e6 / (2.3 * target_us)), 5,
                                1000);

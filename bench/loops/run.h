@@ -19,8 +19,8 @@ void run_points(Backend& backend, const Workload& workload, Report report) {
   }
 }
 
-// Measures all points of |workload| in every process. Rank 0 passes its results to |report|.
-// One-sided and collective tests run only if the back end has such operations.
+// Measures all points of |workload| in every process. Rank 0 passes its results to |report|. Exits
+// the process if the back end lacks the operations of the test.
 template <class Backend, class Report>
 void run_workload(Backend& backend, const Workload& workload, Report report) {
   if constexpr (Backend::kOneSided) {

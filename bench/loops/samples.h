@@ -18,7 +18,7 @@ inline int64_t now_ns() {
   return static_cast<int64_t>(time.tv_sec) * 1000000000 + time.tv_nsec;
 }
 
-// Replaces Samples in passes that time no single message. Its calls compile to nothing.
+// Replaces Samples in passes that do not time single messages. Its calls compile to nothing.
 struct NoSamples {
   void start() {}
   void stop() {}

@@ -1,8 +1,8 @@
 // A workload defines what a benchmark process measures, and the process answers with measurement
 // lines. The words of a workload are on the command line, and every measured point is one line of
 // standard output. hetcomm's own ranks and the runners of the other libraries use the same format,
-// so that one driver can interleave them. This file needs only the standard library, since a runner
-// is compiled where the other library is found.
+// so that one driver can interleave them. This file depends only on the standard library, since a
+// runner is compiled on the machine that has the other library.
 //
 //   words  test=latency iterations=0 warmup=-1 seconds=0.05 check=1 samples=1 points=8:1,64:1
 //   line   R bytes=8 window=1 iterations=200000 messages=400000 total_us=13600.5 wrong=0 ...
@@ -66,7 +66,7 @@ struct Measurement {
 
 // --- kinds of tests, by their names --------------------------------------------------------------
 
-// Returns whether the test has one message or operation at a time and is judged by its duration.
+// Returns whether the test runs one message or operation at a time and is judged by its duration.
 inline bool is_latency(std::string_view test) {
   constexpr std::string_view kEnd = "latency";
   return test.size() >= kEnd.size() && test.substr(test.size() - kEnd.size()) == kEnd;

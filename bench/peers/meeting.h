@@ -1,5 +1,6 @@
 // Connects the two processes of a runner by a Unix socket. hetcomm_bench chooses its name in the
-// abstract namespace. Rank 0 listens, and rank 1 retries until it connects.
+// abstract namespace. Rank 0 listens, and rank 1 retries until it connects or about 10 s have
+// passed.
 #pragma once
 
 #include <sys/socket.h>

@@ -1,6 +1,6 @@
-// The common part of the runners. A runner is a small program that runs the loops over one other
-// library and prints the measurements. hetcomm_bench compiles it where it finds the library, with
-// the compiler driver that the library needs. No runner is linked into hetcomm.
+// Provides the common part of the runners. A runner is a small program that runs the loops over one
+// other library and prints the measurements. hetcomm_bench compiles it where it finds the library,
+// with the compiler driver that the library needs. No runner is linked into hetcomm.
 #pragma once
 
 #include <cstdarg>
@@ -22,7 +22,8 @@ namespace bench {
   std::_Exit(1);
 }
 
-// Runs the loops over |backend|. Passes words that belong to no workload to backend.take_word().
+// Runs the loops over |backend|. Passes words that are not part of a workload to
+// backend.take_word().
 template <class Backend>
 int run_backend(Backend& backend, int count, char** words) {
   Workload workload;

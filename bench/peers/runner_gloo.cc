@@ -1,5 +1,5 @@
-// Runs the loops over Gloo's unbound buffers and its TCP transport. Two processes meet to exchange
-// the contents of Gloo's store.
+// Runs the loops over Gloo's unbound buffers and its TCP transport. The two processes connect to
+// each other to exchange the contents of Gloo's store.
 #include <gloo/allgather.h>
 #include <gloo/allreduce.h>
 #include <gloo/alltoall.h>
@@ -22,7 +22,7 @@ namespace bench {
 namespace {
 
 // MeetingStore is a store for two processes. set() immediately sends the value to the other
-// process, which keeps it until get().
+// process, which receives it in get().
 class MeetingStore final : public gloo::rendezvous::Store {
  public:
   MeetingStore(const std::string& name, int rank) { meeting_.open(name, rank); }
@@ -39,7 +39,7 @@ class MeetingStore final : public gloo::rendezvous::Store {
     }
     return values_[key];
   }
-  // Returns at once, since get() waits instead.
+  // Returns immediately, since get() waits instead.
   void wait(const std::vector<std::string>&) override {}
 
  private:
@@ -69,8 +69,8 @@ class GlooBackend : public HostBuffers {
     word_in_ = context_->createUnboundBuffer(&word_received_, sizeof word_received_);
   }
   void stop() {
-    // The rank that exits first must not cut off the other rank's last message. A send waits for
-    // its receive.
+    // The rank that exits first must not cut off the other rank's last message. A send completes
+    // only after its receive has been posted.
     if (rank_ == 0) send_word(1, 0);
     receive_word(1 - rank_);
     if (rank_ == 1) send_word(0, 0);

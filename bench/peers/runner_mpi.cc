@@ -1,6 +1,6 @@
-// Runs the loops over MPI. MPI's launcher starts this program, and sets rank and placement.
+// Runs the loops over MPI. MPI's launcher starts this program, and determines rank and placement.
 //
-// The next two lines leave out MPI's C++ bindings, which some releases still have. They need an
+// The next two lines exclude MPI's C++ bindings, which some releases still contain. They need an
 // additional library.
 #define OMPI_SKIP_MPICXX 1
 #define MPICH_SKIP_MPICXX 1
@@ -36,7 +36,7 @@ class MpiBackend : public HostBuffers {
     requests_.reserve(static_cast<size_t>(slots) * 2);
   }
 
-  // The default error handler ends the job, so results are not checked.
+  // The default error handler terminates the job, so results are not checked.
   void send(int peer, int slot) {
     MPI_Send(send_slot(slot), length_, MPI_BYTE, peer, kData, MPI_COMM_WORLD);
   }
@@ -99,7 +99,7 @@ class MpiBackend : public HostBuffers {
   }
 
  private:
-  // In place MPI leaves the result at the beginning of the buffer. The loops expect it at this
+  // In place, MPI leaves the result at the beginning of the buffer. The loops expect it at this
   // rank's part.
   void reduce_scatter(bool in_place) {
     uint8_t* const in = send_slot(0);

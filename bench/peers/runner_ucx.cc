@@ -1,5 +1,5 @@
-// Runs the loops over UCX's tagged messages and its remote memory access. Two processes meet to
-// exchange worker addresses and keys.
+// Runs the loops over UCX's tagged messages and its remote memory access. The two processes connect
+// to each other to exchange worker addresses and keys.
 #include <cstring>
 #include <ucp/api/ucp.h>
 #include <vector>
@@ -144,7 +144,7 @@ class UcxBackend : public HostBuffers {
     return remote_ + SlotMemory::stride(bytes()) * static_cast<uint64_t>(slot);
   }
 
-  // Exchanges key and address of the exposed memory with the peer.
+  // Exchanges the key and the address of the exposed memory with the peer.
   void exchange_keys(void* address) {
     void* packed = nullptr;
     size_t size = 0;

@@ -1,14 +1,14 @@
-// HostDevice makes the host a device: the CPU's own memory behind the same table as every
-// accelerator.
+// HostDevice presents the host as a device: it gives access to the CPU's own memory through the
+// same function table as an accelerator.
 //
-// Each allocation is a mapping of its own file, so that other processes on the host can map it. The
-// files may use only a part of the process's file descriptors. Further allocations come from the
-// heap. A file above the file size limit is refused with an explanatory text.
+// Each allocation is a mapping of a separate file, so that other processes on the host can map it.
+// The files use at most a quarter of the process's file descriptors. Further allocations come from
+// the heap. A file above the file size limit is refused with an explanatory text.
 //
-// A copy is complete when the call that starts it returns. So a stream has no state and an event is
-// complete from the start: both handles are the device itself, and nothing is allocated for them.
-// The table has no `find` (the host cannot tell whose memory an address is) and no pinning (the
-// host has no copy engine that would need it).
+// A copy is complete when the call that starts it returns, so a stream has no state and an event is
+// complete from the start. The handles of both are the device pointer, and nothing is allocated for
+// them. The table has no `find` (the host cannot tell who owns the memory at an address) and no
+// pinning (the host has no copy engine that would need it).
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -34,10 +34,11 @@ namespace {
 // Size of a cache line and of the widest vector register. Memory is aligned to it, so that vector
 // operations in reductions and copies do not straddle lines.
 constexpr uint64_t kAlignment = 64;
-// Memory of at least this size starts on a page, so that registering it includes no neighbour.
+// Memory of at least this size starts on a page, so that registering it does not include other
+// data.
 constexpr uint64_t kPageAlignedFrom = 1u << 20;
 constexpr uint64_t kPage = 4096;
-// Limit that exceeds every address space here. Larger sizes are refused, since rounding them up
+// Upper bound on the size of an allocation. Larger allocations are refused, since rounding them up
 // could overflow.
 constexpr uint64_t kLargest = uint64_t{1} << 47;
 
@@ -60,11 +61,11 @@ bool shall_share(const HostDevice& device, uint64_t size_bytes) {
          device.shared.size() < device.most_files;
 }
 
-// Maps a new file. Null: the memory must come from the heap.
+// Maps a new file. Returns null if the memory must come from the heap instead.
 void* map_new_file(HostDevice& device, uint64_t size) {
   Result<UniqueFd> file = create_memory_file("hetcomm-memory", size);
   if (!file.ok()) return nullptr;
-  // A peer that maps the file must never find less memory than announced.
+  // Seals the file's size, so that a peer never maps less memory than announced.
   if (fcntl(file->get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
     return nullptr;
   }
@@ -80,7 +81,7 @@ void* map_new_file(HostDevice& device, uint64_t size) {
   return address;
 }
 
-// The reason why this thread's last allocation was refused. kOk: it was not refused, or only for
+// The reason why this thread's last allocation was refused; kOk if it succeeded, or failed only for
 // lack of memory.
 thread_local Status kept_refusal;
 
@@ -94,7 +95,7 @@ void* allocate_shared(HostDevice& device, uint64_t size_bytes) {
   return kept_refusal.ok() ? map_new_file(device, size) : nullptr;
 }
 
-// Frees memory from a file. Returns false if |address| is from the heap.
+// Frees memory that was allocated from a file. Returns false if |address| is from the heap.
 bool free_shared(HostDevice& device, void* address) {
   const std::lock_guard lock(device.mutex);
   const auto found = device.shared.find(address);
@@ -160,7 +161,7 @@ hetcomm_status_t stream_create(void* device, void** out_stream) {
 
 void stream_destroy(void*, void*) {}
 
-// Copies host memory; both sides may overlap.
+// Copies host memory. The two ranges may overlap.
 hetcomm_status_t copy(void* to, const void* from, uint64_t size_bytes) {
   if (size_bytes == 0) return HETCOMM_OK;
   if (to == nullptr || from == nullptr) return HETCOMM_INVALID_ARGUMENT;

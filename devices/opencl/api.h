@@ -65,15 +65,17 @@ struct Api {
   HETCOMM_OPENCL_FUNCTIONS(HETCOMM_OPENCL_POINTER)
 #undef HETCOMM_OPENCL_POINTER
 
-  // Loads OpenCL unless it is loaded. NOT_FOUND: this process cannot load OpenCL, for the reason in
-  // the text. The result lives as long as the process. [any-thread]
+  // Loads OpenCL if it is not loaded yet. NOT_FOUND: this process cannot load OpenCL. UNSUPPORTED:
+  // the library is too old. The text gives the reason. The table lives as long as the process.
+  // [any-thread]
   static Result<const Api*> open();
 };
 
 // Converts an OpenCL status to a Code. A status that indicates a lost device, or a lack of memory
 // or resources, is stored for take_failure().
 Code code_of(cl_int status);
-// Returns and clears the last status that code_of() stored on this thread. CL_SUCCESS: none.
+// Returns and clears the last status that code_of() stored on this thread; CL_SUCCESS if there is
+// none.
 cl_int take_failure();
 // Returns a name such as "CL_OUT_OF_RESOURCES", or the number of an unknown status.
 std::string name_of(cl_int status);

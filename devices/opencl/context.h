@@ -1,6 +1,6 @@
 // Context owns an OpenCL context and the objects that the library keeps in it: buffers, pinned host
-// memory, notices, kernels. The memory of a context is named by buffers (cl_mem), and by pointers
-// where the vendor supports them.
+// memory, notices, kernels. The memory of a context is identified by buffers (cl_mem), and by
+// pointers where the vendor supports them.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,7 @@
 
 namespace hetcomm::opencl {
 
-// One reference to a context.
+// Owns one reference to a context.
 class ContextReference {
  public:
   ContextReference(const Api& api, cl_context context) : api_(api), context_(context) {}
@@ -39,9 +39,9 @@ class ContextReference {
 
 class Context {
  public:
-  // Makes a new context for |device|.
+  // Creates a new context for |device|.
   static Code make(const Api& api, cl_device_id device, std::unique_ptr<Context>* out_context);
-  // Adopts |context|, which contains |device|.
+  // Takes over the reference |context|, whose context contains |device|.
   Context(const Api& api, ContextReference context, cl_device_id device)
       : context_(std::move(context)),
         queue_(api, get(), device),
@@ -58,13 +58,13 @@ class Context {
   Notices& notices() { return notices_; }
   Reductions& reductions() { return reductions_; }
 
-  // Finds the allocation that contains |address|, which may be any number. This function and the
-  // next three take both kinds of memory names. [any-thread]
+  // Finds the allocation that contains |address|, which may be any value. This function and the
+  // next three accept both buffers and pointers. [any-thread]
   Code find(const void* address, void** out_base, uint64_t* out_size);
   // Retains memory that the library has not allocated. buffers().release() releases it.
   Code retain(void* address, uint64_t size);
-  // Returns why retain() refuses the memory. "": it does not refuse, or the vendor's call has
-  // failed.
+  // Returns the reason why retain() refuses the memory; "" if it does not refuse, or if the
+  // vendor's call fails.
   const char* rule_against(void* address, uint64_t size);
   // Locates the |size| bytes from |address| + |offset| for a copy.
   Code locate(const void* address, uint64_t offset, uint64_t size, Location* out_location);

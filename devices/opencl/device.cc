@@ -55,8 +55,8 @@ Result<std::vector<cl_platform_id>> find_platforms(const Api& api) {
   return platforms;
 }
 
-// Returns the devices of all platforms that match |options|, in the order that options.index
-// counts. A platform without devices is skipped without an error.
+// Returns the devices of all platforms that match |options|. options.index is an index into this
+// list. A platform without devices is skipped without an error.
 Result<std::vector<cl_device_id>> find_devices(const Api& api, const Options& options) {
   Result<std::vector<cl_platform_id>> platforms = find_platforms(api);
   if (!platforms.ok()) return platforms.status();
@@ -103,7 +103,8 @@ Result<std::unique_ptr<OpenClDevice>> OpenClDevice::create_from(void* native) {
   Result<std::vector<cl_platform_id>> platforms = find_platforms(api);
   if (!platforms.ok()) return platforms.status();
   const Status refusal(Code::kInvalidArgument, "this is no cl_context of a vendor that is loaded");
-  // OpenCL dereferences any handle without checking it.
+  // OpenCL dereferences any handle without checking it, so |native| must look like an OpenCL
+  // object.
   if (std::none_of(platforms->begin(), platforms->end(),
                    [&](cl_platform_id platform) { return are_of_one_vendor(platform, native); })) {
     return refusal;
@@ -184,9 +185,9 @@ namespace {
 
 bool is_one_row(const DeviceRows& rows) { return rows.extents[0] == 1 && rows.extents[1] == 1; }
 
-// Returns whether the rows lie in consecutive two-dimensional pictures of one size, as OpenCL's
-// rectangle copies require. No row may cross the end of its line, and no line the end of its
-// picture.
+// Returns whether the rows form consecutive two-dimensional arrays of equal size ("pictures"), as
+// OpenCL's rectangle copies require. No row may cross the end of its line, and no line the end of
+// its picture.
 bool are_pictures(const DeviceRows& rows) {
   const uint64_t pitch = rows.strides[1];
   const uint64_t slice = rows.extents[0] > 1 ? rows.strides[0] : pitch * rows.extents[1];
@@ -205,9 +206,10 @@ DeviceRows part_of(const DeviceRows& rows, uint64_t i, uint64_t j,
   return part;
 }
 
-// Copies |extents| rows by calls to copy(i, j, extents of the part that begins at row (i, j)),
-// until one fails. Copies everything at once if it is one plane. Otherwise copies each plane at
-// once if possible, and each remaining row by itself.
+// Copies |extents| rows by calling copy(i, j, part), where |part| gives the extents of the part
+// that begins at row (i, j), until a call fails. Copies everything in one call if is_plane() allows
+// it. Otherwise copies each plane in one call if is_plane() allows it, and the remaining rows one
+// by one.
 template <typename IsPlane, typename Copy>
 Code copy_in_parts(const uint64_t (&extents)[2], IsPlane&& is_plane, Copy&& copy) {
   const std::array<uint64_t, 2> whole = {extents[0], extents[1]};
@@ -250,8 +252,8 @@ Code OpenClDevice::copy_row(Stream& stream, const Location& location, uint64_t s
 
 namespace {
 
-// The parameters of OpenCL's rectangle copies for rows in consecutive pictures. |pitch| is the
-// distance between lines, and |slice| the distance between pictures.
+// The parameters of OpenCL's rectangle copies for rows that form pictures. |pitch| is the distance
+// between lines, and |slice| the distance between pictures.
 struct Pictures {
   explicit Pictures(const DeviceRows& rows)
       : pitch(rows.strides[1]),
@@ -267,8 +269,8 @@ struct Pictures {
 
 }  // namespace
 
-// Copies |rows|, which begin at |location|, to or from |host|. |rows| are one row or a part of
-// pictures.
+// Copies |rows|, which begin at |location|, to or from |host|. |rows| are a single row, or form
+// pictures (see are_pictures()).
 Code OpenClDevice::copy_plane(Stream& stream, const Location& location, const DeviceRows& rows,
                               std::byte* host, bool to_host) {
   if (is_one_row(rows)) return copy_row(stream, location, rows.row_bytes, host, to_host);
@@ -288,8 +290,8 @@ Code OpenClDevice::copy_plane(Stream& stream, const Location& location, const De
   return code_of(status);
 }
 
-// Copies one row or a part of pictures between two locations. Both are in buffers, or both are
-// named by pointers.
+// Copies rows between two locations, which are both in buffers or both given by pointers. The rows
+// are a single row, or form pictures (see are_pictures()).
 Code OpenClDevice::copy_plane_between(Stream& stream, const Location& from,
                                       const DeviceRows& from_rows, const Location& to,
                                       const DeviceRows& to_rows) {
@@ -342,7 +344,7 @@ Code OpenClDevice::copy_between(void* stream, const void* from, const DeviceRows
     const DeviceRows others = part_of(to_rows, i, 0, extents);
     if (is_one_row(some)) return true;
     if (by_pointers || !are_pictures(some) || !are_pictures(others)) return false;
-    // Within one buffer OpenCL requires both pictures to have one size.
+    // Within one buffer, OpenCL requires the same pitch and slice on both sides.
     const Pictures first(some);
     const Pictures second(others);
     return !in_one_buffer || (first.pitch == second.pitch && first.slice == second.slice);
@@ -407,8 +409,8 @@ Code OpenClDevice::reduce(void* stream, const DeviceReduction& what) {
   return code_of(status);
 }
 
-// Records an event. A copy reports its failure through its own event. One copy's event is used
-// directly. Several copies get a marker that fails if any of them fails.
+// Records an event. Each copy reports its failure through its own event, so the event of a single
+// copy is used directly. Otherwise a marker is used, which fails if any of the copies fails.
 Code OpenClDevice::event_record(void* stream, void** out_event) {
   if (stream == nullptr || out_event == nullptr) return Code::kInvalidArgument;
   auto& [queue, copies] = *static_cast<Stream*>(stream);
@@ -421,7 +423,7 @@ Code OpenClDevice::event_record(void* stream, void** out_event) {
                                             copies.empty() ? nullptr : copies.data(), &event);
     if (status != CL_SUCCESS) return code_of(status);
   }
-  // Without a flush the queue may never start the commands.
+  // Without a flush, the queue may never start the commands.
   status = api_.Flush(queue);
   if (status != CL_SUCCESS) {
     if (copies.size() != 1) api_.ReleaseEvent(event);
@@ -452,7 +454,7 @@ Code OpenClDevice::event_wait(void* event) {
   const auto own = static_cast<cl_event>(event);
   const cl_int status = api_.WaitForEvents(1, &own);
   if (status != CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST) return code_of(status);
-  // The failed command's status is more specific than that of the wait.
+  // The failed command's status is more specific than the status of the wait.
   cl_int state = status;
   api_.GetEventInfo(own, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof(state), &state, nullptr);
   return code_of(state < 0 ? state : status);
@@ -471,7 +473,7 @@ namespace {
 
 OpenClDevice& of(void* device) { return *static_cast<OpenClDevice*>(device); }
 
-// Returns the table's status for |code|. The device stores the vendor's error.
+// Converts |code| to the table's status type. On a failure, the device stores the vendor's error.
 hetcomm_status_t told(void* device, Code code) {
   if (code == Code::kDeviceLost || code == Code::kOutOfMemory || code == Code::kOutOfResources) {
     of(device).note_failure(take_failure());
@@ -499,7 +501,7 @@ hetcomm_status_t allocate(void* device, uint64_t size_bytes, void** out_address)
   });
 }
 
-// Frees memory or ends its retention. One count serves both.
+// Frees memory or releases retained memory. Both use the same reference count.
 void release(void* device, void* address) {
   if (Context* const context = of(device).context()) context->buffers().release(address);
 }
@@ -511,8 +513,8 @@ hetcomm_status_t find(void* device, const void* address, void** out_base, uint64
                             : HETCOMM_NOT_FOUND;
 }
 
-// Finds the device whose memory contains |address|. Asks each device's context in turn, because an
-// OpenCL query covers only the context that it is given.
+// Finds the device whose memory contains |address|. Queries the context of each device, since an
+// OpenCL query covers only one context.
 hetcomm_status_t locate(void* const* devices, uint64_t count, const void* address,
                         hetcomm_device_place_t* out_place) {
   const bool may_be_buffer = Buffers::may_be_known(address);
@@ -605,7 +607,7 @@ hetcomm_status_t allocate_host(void* device, uint64_t size_bytes, void** out_hos
   });
 }
 
-// Returns 1 for a CPU device, which copies from any memory equally well.
+// Returns 1 for a CPU device, which copies from any host memory at the same speed.
 int32_t host_memory_suffices(void* device) { return of(device).is_cpu() ? 1 : 0; }
 
 void free_host(void* device, void* host) {

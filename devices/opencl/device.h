@@ -1,5 +1,6 @@
 // OpenClDevice wraps one OpenCL device of any vendor with a context. Buffers are the device's
-// memory, and queues are its streams. The context is made on first use, unless a caller gives one.
+// memory, and queues are its streams. The context is created on first use, unless the caller
+// provides one.
 #pragma once
 
 #include <atomic>
@@ -16,18 +17,19 @@
 
 namespace hetcomm::opencl {
 
-// A stream: a queue, and the events of copies that were submitted since the last event_record().
+// A stream consists of a queue, and the events of copies submitted since the last event_record().
 struct Stream {
   cl_command_queue queue;
   std::vector<cl_event> copies;
 };
 
-// The instance behind the table. All functions may be called by any thread.
+// The instance on which the functions of the table operate. All functions may be called by any
+// thread.
 class OpenClDevice {
  public:
   // Creates a device with its own context. NOT_FOUND: no device matches the options.
   static Result<std::unique_ptr<OpenClDevice>> create(const Options& options);
-  // Creates a device from the first one in a caller's context, which is retained.
+  // Creates a device for the first OpenCL device in a caller's context, which is retained.
   static Result<std::unique_ptr<OpenClDevice>> create_from(void* context);
   OpenClDevice(const OpenClDevice&) = delete;
   OpenClDevice& operator=(const OpenClDevice&) = delete;
@@ -36,17 +38,17 @@ class OpenClDevice {
   const Api& api() const { return api_; }
   const char* name() const { return name_.c_str(); }
   const char* pci_address() const { return pci_address_.empty() ? nullptr : pci_address_.c_str(); }
-  // Returns the vendor's error from the device's last failure. CL_SUCCESS: no call has failed.
+  // Returns the vendor's error from the device's last failure; CL_SUCCESS if no call has failed.
   cl_int failure() const { return failure_.load(std::memory_order_relaxed); }
   void note_failure(cl_int status) {
     if (status != CL_SUCCESS) failure_.store(status, std::memory_order_relaxed);
   }
   // Returns the context, or null if there is none yet.
   Context* context() const { return context_.load(std::memory_order_acquire); }
-  // Makes the context if there is none yet.
+  // Creates the context if there is none yet.
   Code open(Context** out_context);
 
-  // Creates a Stream, which is the stream handle. An event handle is a cl_event.
+  // Creates a Stream, whose address is the stream handle. An event handle is a cl_event.
   Code stream_create(void** out_stream);
   void stream_destroy(void* stream);
   // May throw std::bad_alloc.

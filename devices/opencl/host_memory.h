@@ -1,5 +1,5 @@
-// HostMemory allocates host memory through OpenCL. Copy engines reach it at full speed. OpenCL
-// cannot pin memory that others have allocated.
+// HostMemory allocates host memory through OpenCL, so that copy engines can access it at full
+// speed. OpenCL cannot pin memory that was allocated elsewhere.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ class HostMemory {
       : api_(api), context_(context), queue_(queue) {}
   HostMemory(const HostMemory&) = delete;
   HostMemory& operator=(const HostMemory&) = delete;
-  // All memory must have been freed before.
+  // All memory must have been freed.
   ~HostMemory() = default;
 
   Code allocate(uint64_t size, void** out_host);

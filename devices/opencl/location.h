@@ -1,4 +1,4 @@
-// Defines Location, the place of bytes in a context's memory.
+// Defines Location, which identifies bytes in a context's memory.
 #pragma once
 
 #include <cstddef>
@@ -8,8 +8,7 @@
 
 namespace hetcomm::opencl {
 
-// Bytes in a context's memory that start at |offset| in |buffer|, or from |pointer| if |buffer| is
-// null.
+// The bytes start at |offset| in |buffer|, or at |pointer| if |buffer| is null.
 struct Location {
   cl_mem buffer = nullptr;
   uint64_t offset = 0;

@@ -34,7 +34,7 @@ Code Buffers::allocate(uint64_t size, void** out_name) {
   const uint64_t whole = std::max<uint64_t>(size, 1);  // OpenCL has no empty buffers
   const cl_mem buffer = api_.CreateBuffer(context_, CL_MEM_READ_WRITE, whole, nullptr, &status);
   if (buffer == nullptr) {
-    // The size is the only argument that the caller chose.
+    // Only the size comes from the caller, so an invalid argument means that the size is too large.
     const Code code = code_of(status);
     return code == Code::kInvalidArgument ? Code::kOutOfMemory : code;
   }
@@ -76,7 +76,7 @@ Code Buffers::retain(void* name, uint64_t size) {
   return Code::kOk;
 }
 
-// Checks |buffer|, which looks like an object from this vendor.
+// Checks |buffer|, which looks like an object of this vendor.
 Code Buffers::check_named(cl_mem buffer, uint64_t size, uint64_t* out_whole,
                           const char** out_rule) const {
   const auto ask = [&](cl_mem_info what, auto* answer) {

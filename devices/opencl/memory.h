@@ -1,8 +1,8 @@
-// Buffers tracks the buffers of one OpenCL context that the library knows: its own allocations and
-// the buffers that a caller has registered.
+// Buffers tracks the known buffers of one OpenCL context: the library's own allocations, and the
+// buffers that a caller has registered.
 //
-// A name of memory is a cl_mem. OpenCL dereferences any handle without checking it. So a name is
-// passed to OpenCL only if it is known here or looks like an object of this vendor.
+// The name of a buffer is its cl_mem handle. OpenCL dereferences any handle without checking it, so
+// a name is passed to OpenCL only if it is known here or looks like an object of this vendor.
 #pragma once
 
 #include <array>
@@ -34,13 +34,14 @@ class Buffers {
   Code retain(void* name, uint64_t size);
   void release(void* name);
   Code find(const void* name, uint64_t* out_size);
-  // Returns whether |name| may be a buffer that a context of this process knows. Costs one load.
+  // Returns false if no context of this process tracks a buffer called |name|. Can also return true
+  // for other names. Costs one load.
   static bool may_be_known(const void* name) {
     return names_[bucket_of(name)].load(std::memory_order_acquire) != 0;
   }
-  // Returns why retain() refuses the buffer. "": it does not refuse.
+  // Returns the reason why retain() refuses the buffer; "" if it does not refuse.
   const char* rule_against(void* name, uint64_t size);
-  // Returns the buffer |name| if [offset, offset + size) of it can be copied.
+  // Returns the buffer called |name| if it is known and contains [offset, offset + size).
   Code check(const void* name, uint64_t offset, uint64_t size, cl_mem* out_buffer);
 
  private:

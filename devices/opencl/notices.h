@@ -1,4 +1,4 @@
-// Signals eventfds when OpenCL events complete, from OpenCL's callbacks.
+// Signals eventfds from OpenCL's callbacks when OpenCL events complete.
 #pragma once
 
 #include <condition_variable>
@@ -16,7 +16,7 @@ class Notices {
   explicit Notices(const Api& api) : api_(api), shared_(std::make_shared<Shared>()) {}
   Notices(const Notices&) = delete;
   Notices& operator=(const Notices&) = delete;
-  // Waits up to a second for pending notices. Notices that fire later touch no file.
+  // Waits up to a second for pending notices. Notices that fire later do not write to their files.
   ~Notices();
 
   // Adds 1 to the eventfd |file| when |event| has completed. [any-thread]

@@ -21,8 +21,8 @@ __attribute__((no_sanitize("address", "thread"))) uintptr_t word_at(const void* 
   return *static_cast<const volatile uintptr_t*>(address);
 }
 
-// Returns whether |address| is readable. Asks the kernel by a call that no sandbox forbids. The
-// kernel reads the set of signals before it refuses the invalid operation.
+// Returns whether |address| is readable. Uses a system call that no sandbox forbids: the kernel
+// reads the signal set at |address| before it rejects the invalid operation.
 bool is_readable(const void* address) {
   constexpr int kNothingKnown = -1;
   constexpr size_t kSetBytes = 8;
@@ -31,7 +31,7 @@ bool is_readable(const void* address) {
          errno == EINVAL;
 }
 
-// Reads the word at |address|, which may be any number. Returns false if it is not readable.
+// Reads the word at |address|, which may be any value. Returns false if it is not readable.
 bool read_word(const void* address, uintptr_t* out_word) {
   if (!is_aligned(address)) return false;
   const iovec to = {.iov_base = out_word, .iov_len = sizeof(*out_word)};

@@ -5,14 +5,14 @@
 
 namespace hetcomm::opencl {
 
-// Returns whether |name|, which may be any number, looks like an object of the vendor of |known|.
+// Returns whether |name|, which may be any value, looks like an object of the vendor of |known|.
 bool are_of_one_vendor(const void* known, const void* name);
 
 // Registers the vendor of the object |known| for looks_like_object().
 void note_vendor(const void* known);
 
-// Returns whether |name|, which may be any number, looks like an object of a registered vendor.
-// |name| must not be memory of a device. [any-thread]
+// Returns whether |name|, which may be any value, looks like an object of a registered vendor.
+// |name| must not be an address in device memory. [any-thread]
 bool looks_like_object(const void* name);
 
 }  // namespace hetcomm::opencl

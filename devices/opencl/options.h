@@ -14,9 +14,9 @@ struct Options {
   uint32_t index = 0;    // index of the device among those of all matching platforms
 };
 
-// Parses "1", "platform=pocl" or "platform=intel:1"; "" is the first device of all.
+// Parses "1", "platform=pocl" or "platform=intel:1". "" selects the first device of all platforms.
 Result<Options> parse_options(std::string_view text);
-// Returns whether |name| contains |part|, case-insensitive.
+// Returns whether |name| contains |part|, ignoring case.
 bool contains_word(std::string_view name, std::string_view part);
 
 }  // namespace hetcomm::opencl

@@ -1,7 +1,7 @@
-// Pointers finds and copies context memory that is named by pointers, "unified shared memory"
-// (USM). Only vendors with the extension cl_intel_unified_shared_memory have it. The party that
-// allocated it still owns it. Host USM and USM that host and devices share count as host memory
-// here: the CPU may touch them.
+// Pointers finds and copies context memory that is identified by pointers, called "unified shared
+// memory" (USM). Only vendors with the extension cl_intel_unified_shared_memory support it. The
+// memory remains owned by the code that allocated it. Host USM and shared USM count as host memory
+// here, since the CPU can access them.
 #pragma once
 
 #include <cstdint>
@@ -18,11 +18,11 @@ class Pointers {
 
   // Returns whether the vendor supports USM.
   bool exist() const { return get_info_ != nullptr; }
-  // Finds the device's allocation that contains |pointer|, which may be any number. kNotFound:
-  // there is none. Another code: the vendor's call failed. The vendor may still report a freed
-  // allocation.
+  // Finds the device's allocation that contains |pointer|, which may be any value. kNotFound: there
+  // is none. Any other error: the vendor's call failed. The vendor may still report an allocation
+  // that was freed.
   Code find(const void* pointer, void** out_base, uint64_t* out_size) const;
-  // Starts to copy |size| bytes. Either side may be host memory. The vendor must support USM.
+  // Starts copying |size| bytes. Either side may be host memory. The vendor must support USM.
   cl_int copy(cl_command_queue queue, void* to, const void* from, uint64_t size,
               cl_event* out_event) const {
     return copy_(queue, CL_FALSE, to, from, size, 0, nullptr, out_event);

@@ -25,8 +25,9 @@ struct Element {
 constexpr std::string_view kPlainLoad = "p[i]";
 constexpr std::string_view kPlainStore = "p[i] = v";
 
-// Returns the element for |type|. Integers are calculated unsigned and wrap around. If there is no
-// kernel for the type, |memory| is empty.
+// Returns the element for |type|. Integers are calculated unsigned and wrap around, except that the
+// minimum and maximum of signed integers are calculated signed. If there is no kernel for the type,
+// |memory| is empty.
 Element element_of(int32_t type, int32_t reduction) {
   const bool compares = reduction == HETCOMM_REDUCE_MIN || reduction == HETCOMM_REDUCE_MAX;
   const auto integer = [&](std::string_view with_sign, std::string_view without, bool has_sign,
@@ -140,7 +141,7 @@ Reductions::Variant Reductions::variant_of(const DeviceReduction& what) {
   return {what.datatype, what.reduction, what.first_datatype, what.out_datatype, division};
 }
 
-// Returns whether the device's results are exactly those of the host.
+// Returns whether the device calculates exactly the same results as the host.
 bool Reductions::can_calculate(const Variant& variant) const {
   const auto& [type, reduction, first, out, division] = variant;
   const Element element = element_of(type, reduction);
@@ -155,7 +156,7 @@ bool Reductions::can_calculate(const Variant& variant) const {
          (known & needed) == needed;
 }
 
-// Compiles a kernel, or leaves it null if compilation fails.
+// Compiles a kernel. Leaves |*out_kernel| null if compilation fails.
 void Reductions::compile(const Variant& variant, cl_program* out_program, cl_kernel* out_kernel) {
   const auto& [type, reduction, first, out, division] = variant;
   const Element second_element = element_of(type, reduction);
@@ -193,8 +194,8 @@ void Reductions::compile(const Variant& variant, cl_program* out_program, cl_ker
   }
 }
 
-// Runs the kernel once with zero elements. Vendors complete the compilation at this point, which
-// may wait for commands that users' queues hold back.
+// Runs the kernel once with zero elements. Vendors complete the compilation only at the first
+// launch, which may have to wait for commands that are blocked in users' queues.
 bool Reductions::runs(cl_kernel kernel) const {
   constexpr size_t kItems = 64;
   const cl_ulong none = 0;
@@ -236,8 +237,8 @@ void Reductions::run_compiler() {
   compiling_ = false;
 }
 
-// Starts the compiler thread unless it runs. Call with the mutex held. Returns false if no thread
-// can be started now.
+// Starts the compiler thread unless it is running. Call with the mutex held. Returns false if no
+// thread can be started now.
 bool Reductions::start_compiler() {
   if (compiling_) return true;
   if (compiler_.joinable()) compiler_.join();  // it has no work left
@@ -262,7 +263,7 @@ bool Reductions::are_usable(const DeviceReduction& what, const Locations& locati
       if (!pointers_.are_arguments()) return false;
       continue;
     }
-    // The caller may have created the buffer so that kernels may not access it.
+    // The caller may have created the buffer with flags that forbid this access by kernels.
     const bool is_out = i + 1 == locations.size();
     const cl_mem_flags forbids = is_out ? CL_MEM_READ_ONLY : CL_MEM_WRITE_ONLY;
     cl_mem_flags flags = 0;
@@ -303,7 +304,7 @@ cl_int Reductions::set_argument(cl_kernel kernel, cl_uint index, const Location&
 
 cl_int Reductions::start(cl_command_queue queue, const DeviceReduction& what,
                          const Locations& locations, cl_event* out_event) {
-  constexpr size_t kGroup = 64;  // items are a multiple of this, so that vendors can form groups
+  constexpr size_t kGroup = 64;  // work items are a multiple of this, to allow work-groups
   const std::array<uint64_t, 3> sizes = sizes_at(what);
   const cl_ulong elements = what.elements;
   const cl_float divisor = is_power_of_two(what.divisor) ? 1.0F / static_cast<float>(what.divisor)

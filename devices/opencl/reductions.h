@@ -1,5 +1,5 @@
-// Reductions runs kernels that reduce memory in a context, element by element. A kernel is compiled
-// when it is first needed. The compiling thread ends when no kernel is left to compile.
+// Reductions runs kernels that reduce memory in a context, element by element. A separate thread
+// compiles a kernel when it is first needed. The thread ends when no kernel is left to compile.
 #pragma once
 
 #include <array>
@@ -33,7 +33,7 @@ class Reductions {
   using Locations = std::array<Location, 3>;
 
   // Checks whether |what|, which sizes_of() has accepted, can be performed. kUnsupported: it
-  // cannot, or its kernel is not compiled yet. May throw std::bad_alloc.
+  // cannot, or its kernel has not been compiled yet. May throw std::bad_alloc.
   Code prepare(const DeviceReduction& what, const Locations& locations);
   // Starts a reduction that prepare() has accepted.
   cl_int start(cl_command_queue queue, const DeviceReduction& what, const Locations& locations,

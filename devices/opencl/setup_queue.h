@@ -1,5 +1,5 @@
 // SetupQueue owns the queue for a context's own set-up: mappings and first touches of memory. The
-// queue is made on first use.
+// queue is created on first use.
 #pragma once
 
 #include <mutex>
@@ -20,7 +20,7 @@ class SetupQueue {
     if (queue_ != nullptr) api_.ReleaseCommandQueue(queue_);
   }
 
-  // Makes the queue on the first call. [any-thread]
+  // Creates the queue on the first call. [any-thread]
   Code open(cl_command_queue* out_queue) {
     const std::lock_guard lock(mutex_);
     cl_int status = CL_SUCCESS;

@@ -7,7 +7,8 @@
 namespace hetcomm::opencl {
 
 Code UserQueue::open(const Api& api, cl_context context, void* native, UserQueue** out_queue) {
-  // OpenCL dereferences any handle without checking it.
+  // OpenCL dereferences any handle without checking it, so |native| must look like an OpenCL
+  // object.
   if (!are_of_one_vendor(context, native)) return Code::kInvalidArgument;
   const auto queue = static_cast<cl_command_queue>(native);
   cl_context owner = nullptr;
@@ -30,7 +31,7 @@ Code UserQueue::record(cl_event* out_event) {
   cl_event event = nullptr;
   cl_int status = api_.EnqueueMarkerWithWaitList(queue_, 0, nullptr, &event);
   if (status != CL_SUCCESS) return code_of(status);
-  // Without a flush the queue may never start the commands.
+  // Without a flush, the queue may never start the commands.
   status = api_.Flush(queue_);
   if (status != CL_SUCCESS) {
     api_.ReleaseEvent(event);
@@ -53,8 +54,8 @@ Code UserQueue::hold(cl_event* out_hold) {
   return Code::kOk;
 }
 
-// Ends the hold with success, since some vendors end the process on any other status. The operation
-// itself reports its failure.
+// Sets the event to complete even after a failure, since some vendors terminate the process on any
+// other status. The operation itself reports its failure.
 void UserQueue::end_hold(const Api& api, cl_event hold) {
   api.SetUserEventStatus(hold, CL_COMPLETE);
   api.ReleaseEvent(hold);

@@ -7,7 +7,7 @@
 
 namespace hetcomm::opencl {
 
-// Any thread may call any function. None of them waits.
+// All functions may be called by any thread, and none of them blocks.
 class UserQueue {
  public:
   // Retains the queue |native|, which must belong to |context|.

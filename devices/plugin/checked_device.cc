@@ -86,7 +86,7 @@ class CheckedDevice {
   const DeviceTable& inner() const { return inner_; }
   void* instance() const { return instance_; }
 
-  // Returns the status to pass on when a function has returned |status|.
+  // Returns the status to report to the caller when a function has returned |status|.
   template <Function kFunction>
   hetcomm_status_t filter(hetcomm_status_t status) {
     if (status == HETCOMM_OK || status == HETCOMM_PENDING) [[likely]] {
@@ -99,7 +99,8 @@ class CheckedDevice {
     if (status == HETCOMM_DEVICE_LOST) odd_.store(0, std::memory_order_relaxed);
     return status;
   }
-  // Records that |function| has broken its promise by returning |status|.
+  // Records that |function| has violated its contract by returning |status|. The caller gets
+  // DEVICE_LOST instead.
   hetcomm_status_t refuse(Function function, hetcomm_status_t status) {
     odd_.store(uint64_t{index_of(function) + 1} << 32 | static_cast<uint32_t>(status),
                std::memory_order_relaxed);
@@ -115,8 +116,8 @@ class CheckedDevice {
   const DeviceTable inner_;
   void* const instance_;
   DeviceTable table_;
-  // The last broken promise, as packed by refuse(). 0: no promise was broken since the device's own
-  // last failure.
+  // The last contract violation, as packed by refuse(); 0 if there was none since the device itself
+  // last reported DEVICE_LOST.
   std::atomic<uint64_t> odd_{0};
 };
 
@@ -152,8 +153,8 @@ hetcomm_status_t allocate(void* device, uint64_t size, void** out_address) {
   return HETCOMM_OK;
 }
 
-// Copies between two checked devices. UNSUPPORTED: their own tables have different functions for
-// it.
+// Copies between two checked devices. UNSUPPORTED: the wrapped devices use different functions for
+// this copy.
 hetcomm_status_t copy_rows_between(void* device, void* stream, const void* from,
                                    const DeviceRows* from_rows, void* to_device, void* to,
                                    const DeviceRows* to_rows) {
@@ -198,7 +199,7 @@ void CheckedDevice::take() {
   if (inner_.*kEntry != nullptr) table_.*kEntry = Through<kEntry, kFunction>::call;
 }
 
-// Sets entry |kEntry| of |table|, a function that returns no status, if |inner| has it.
+// Sets entry |kEntry| of |table|, whose function returns no status, if |inner| has the entry.
 template <auto kEntry>
 void pass(const DeviceTable& inner, DeviceTable& table) {
   if (inner.*kEntry != nullptr) table.*kEntry = Pass<kEntry>::call;
@@ -251,7 +252,7 @@ CheckedDevice::CheckedDevice(const DeviceTable& inner, void* instance)
   };
 }
 
-// Writes the broken promise first, since the vendor's text may be older.
+// Writes the contract violation first, since the vendor's text may be older.
 void CheckedDevice::write_error(char* text, uint64_t size) const {
   if (size == 0) return;
   text[0] = '\0';

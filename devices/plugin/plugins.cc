@@ -18,7 +18,7 @@ namespace {
 constexpr uint64_t kMinPluginBytes =
     offsetof(hetcomm_device_plugin_t, create) + sizeof(hetcomm_device_plugin_t::create);
 
-// Loads |path| and asks the library for its plug-in.
+// Loads the library |path| and returns its plug-in.
 Result<const hetcomm_device_plugin_t*> open_plugin(const std::string& path) {
   const auto refusal = [&](const std::string& why) {
     return Status(Code::kUnsupported, fmt::format("{}: {}", printable(path), why));

@@ -24,9 +24,9 @@ class Plugins {
 
   bool has(std::string_view kind) const { return find(kind) != nullptr; }
   std::vector<std::string> kinds() const;
-  // Makes a device of |kind|, which is one of kinds(). The caller destroys it.
+  // Creates a device of |kind|, which is one of kinds(). The caller destroys it.
   Result<Device> create(std::string_view kind, std::string_view options) const;
-  // Makes a device for a framework's object. UNSUPPORTED: the plug-in cannot make devices from
+  // Creates a device from a framework's object. UNSUPPORTED: the plug-in cannot create devices from
   // objects.
   Result<Device> create_from_native(std::string_view kind, void* native) const;
 
@@ -38,7 +38,7 @@ class Plugins {
   };
   using Text = std::array<char, 512>;
   const Kind* find(std::string_view kind) const;
-  // Returns the result of |make|(&device, &text) if the device is of |kind|.
+  // Calls |make|(&device, &text). Returns the device if it is valid and of |kind|.
   template <typename Make>
   static Result<Device> make_checked(const Kind& kind, const Make& make);
   Status add(const std::string& path, const std::vector<std::string_view>& taken);

@@ -56,7 +56,7 @@ Code SimDevice::stream_create(void** out_stream) {
 }
 
 void SimDevice::stream_destroy(void* stream) {
-  std::unique_ptr<SimStream> leaving;  // destroyed, hence waited for, outside the lock
+  std::unique_ptr<SimStream> leaving;  // destroyed, which waits for it, after the lock is released
   std::lock_guard lock(mutex_);
   const auto at = std::find_if(streams_.begin(), streams_.end(),
                                [&](const auto& own) { return own.get() == stream; });
@@ -317,8 +317,8 @@ namespace {
 
 SimDevice& of(void* device) { return *static_cast<SimDevice*>(device); }
 
-// Calls |call| and turns a failed allocation into a status, since the table consists of plain
-// function pointers.
+// Calls |call| and converts a failed allocation to a status, since exceptions must not leave the
+// table's functions.
 template <typename Call>
 hetcomm_status_t guarded(Call&& call) {
   try {
@@ -346,8 +346,8 @@ hetcomm_status_t locate(void* const* devices, uint64_t count, const void* addres
     void* base = nullptr;
     uint64_t size = 0;
     const Code code = of(devices[i]).memory().find(address, &base, &size);
-    // A handle recurs only after 2^20 frees of its slot, or in a later device with the same
-    // instance. So it identifies its allocation. An address may recur at once.
+    // A handle identifies its allocation, since it recurs only after 2^20 frees of its slot, or in
+    // a later device with the same instance. An address can recur immediately.
     const uint64_t id = HandleMemory::is_handle(base) ? reinterpret_cast<uintptr_t>(base) : 0;
     if (code == Code::kOk) {
       *out_place = {.device = i, .base = base, .size = size, .allocation_id = id};
@@ -484,7 +484,7 @@ int32_t names_handle(void*, const void* address) {
 
 struct SimTraits {
   bool by_handle;
-  bool reachable;    // network interfaces can reach the memory
+  bool reachable;    // network interfaces can access the memory
   bool copies_rows;  // its copy engines copy rows
   bool reduces;
   bool allocates_host;  // allocates host memory instead of pinning it

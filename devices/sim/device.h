@@ -1,4 +1,4 @@
-// SimDevice simulates an accelerator without hardware: memory that the CPU cannot touch, copies
+// SimDevice simulates an accelerator without hardware: memory that the CPU cannot access, copies
 // that take time, streams and events. README.md describes what is modelled.
 #pragma once
 
@@ -25,13 +25,13 @@ struct SimEvent {
   uint64_t count = 0;                     // copies that must be complete
 };
 
-// The instance behind the tables of "sim-handle" and "sim-address". All functions except the
-// destructor are thread-safe.
+// The instance on which the functions of the tables "sim-handle" and "sim-address" operate. All
+// functions except the destructor are thread-safe.
 class SimDevice final {
  public:
   SimDevice(std::string_view kind, const SimOptions& options, std::unique_ptr<SimMemory> memory,
             bool pins_host);
-  // Waits for the pending work of the streams and ends their threads.
+  // Waits for the pending work of the streams and stops their threads.
   ~SimDevice() = default;
   SimDevice(const SimDevice&) = delete;
   SimDevice& operator=(const SimDevice&) = delete;

@@ -14,7 +14,7 @@ namespace {
 
 constexpr uint64_t kPage = 4096;
 // Smaller ranges keep their pages, since returning them to the kernel would cost more than it
-// frees.
+// saves.
 constexpr uint64_t kGiveBackFrom = 1u << 20;
 
 constexpr uint64_t round_up(uint64_t value, uint64_t to) { return (value + to - 1) / to * to; }
@@ -132,8 +132,8 @@ Result<std::unique_ptr<SimMemory>> HandleMemory::create(uint64_t capacity) {
   return std::unique_ptr<SimMemory>(std::make_unique<HandleMemory>(std::move(arena).value()));
 }
 
-// Derives the instance from the address of the arena. Devices that live at the same time have
-// different arenas, and so different instances, unless 16 bits collide.
+// Derives the instance from the address of the arena. Devices that exist at the same time have
+// different arenas, and so different instances, unless the 16-bit hashes collide.
 HandleMemory::HandleMemory(Arena arena)
     : arena_(std::move(arena)),
       instance_((number_of(arena_.at(0)) / kPage * 0x9e3779b97f4a7c15u >> 48) & kInstanceMask) {}

@@ -1,9 +1,9 @@
 // Provides the memory of a simulated device: an Arena with the real bytes, and a SimMemory that
-// names them in one of the two ways in which vendors name memory.
+// gives allocations one of the two kinds of names that vendors use, handles or addresses.
 //
-// All functions of a SimMemory are thread-safe. The real bytes stay mapped as long as the device
-// lives. So a copy that outlives its allocation (a caller's mistake) touches garbage, and never
-// memory outside the device.
+// All functions of a SimMemory are thread-safe. The real bytes stay mapped until the device is
+// destroyed, so a copy that outlives its allocation (a caller's mistake) accesses garbage, but
+// never memory outside the device.
 #pragma once
 
 #include <cstddef>
@@ -43,7 +43,7 @@ class Mapping {
   uint64_t size_ = 0;
 };
 
-// Hands out ranges of the bytes of one device. Not thread-safe: its owner holds a lock.
+// Allocates ranges of the bytes of one device. Not thread-safe: the owner must hold a lock.
 class Arena {
  public:
   static Result<Arena> create(uint64_t capacity);
@@ -51,7 +51,7 @@ class Arena {
 
   // Allocates a free range of |size| bytes and returns its offset, a multiple of kGranule.
   Code take(uint64_t size, uint64_t* out_offset);
-  // Frees a range with the |size| of its allocation. The pages of large ranges are returned to the
+  // Frees a range that take() allocated with |size|. The pages of large ranges are returned to the
   // kernel.
   void give_back(uint64_t offset, uint64_t size);
   std::byte* at(uint64_t offset) const { return bytes_.base() + offset; }
@@ -78,24 +78,25 @@ class SimMemory {
   virtual Code allocate(uint64_t size, void** out_name) = 0;
   // Frees the allocation; ignores a |name| that is not allocated.
   virtual void free(void* name) = 0;
-  // Finds the allocation that contains |name|. kNotFound: this device has none.
+  // Finds the allocation that contains |name|. kNotFound: this device has none. kStaleHandle: the
+  // allocation was freed.
   virtual Code find(const void* name, void** out_base, uint64_t* out_size) = 0;
   // Returns whether |name| may belong to this device. Costs only a comparison.
   virtual bool may_name(const void* name) const = 0;
-  // Finds the real bytes of [name + offset, + size). kInvalidArgument: not a name of this device.
-  // kStaleHandle: the allocation was freed before. kOutOfRange: the bytes exceed one allocation.
+  // Finds the |size| real bytes at |name| + |offset|. kInvalidArgument: not a name of this device.
+  // kStaleHandle: the allocation was freed. kOutOfRange: the bytes exceed one allocation.
   virtual Code resolve(const void* name, uint64_t offset, uint64_t size, std::byte** out_bytes) = 0;
-  // Returns the file whose mapping contains |bytes|, a result of resolve(). -1: there is none.
+  // Returns the file whose mapping contains |bytes|, a result of resolve(); -1 if there is none.
   virtual int file_of(const std::byte* bytes, uint64_t* out_offset) const = 0;
 };
 
-// "sim-handle": a name is a number that no address can be.
+// "sim-handle": a name is a number that cannot be a valid address.
 //
 //   63      56 55        40 39        20 19         0
 //   [ 0xd5    ][ instance  ][ generation ][ slot      ]
 //
 // The first byte makes the number a non-canonical address, so that a CPU access always faults. The
-// instance tells devices apart. The generation changes each time a slot is freed.
+// instance distinguishes devices. The generation changes each time a slot is freed.
 class HandleMemory final : public SimMemory {
  public:
   static Result<std::unique_ptr<SimMemory>> create(uint64_t capacity);

@@ -10,8 +10,8 @@
 namespace hetcomm {
 namespace {
 
-// One option. The limits catch a forgotten unit ("bandwidth=10", "latency=5") before it looks like
-// a hang.
+// Describes one option. The limits catch a forgotten unit ("bandwidth=10", "latency=5"), which
+// would otherwise look like a hang.
 struct Option {
   std::string_view name;
   Result<uint64_t> (*parse)(std::string_view);
@@ -34,7 +34,8 @@ constexpr std::array<Option, 5> kOptions = {{
 
 constexpr std::string_view kPci = "pci=";
 
-// Removes "pci=0000:3b:00.0" from the front of |text|. Its value contains colons.
+// Removes an option such as "pci=0000:3b:00.0" from the front of |text|. It is parsed separately,
+// since its value contains colons.
 Status take_pci(std::string_view& text, SimOptions& options) {
   constexpr size_t kFunctionDigits = 1;
   text.remove_prefix(kPci.size());

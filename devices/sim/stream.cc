@@ -35,11 +35,11 @@ void sleep_until(uint64_t deadline_ns) {
   }
 }
 
-// Waits until |deadline_ns|, as exactly as a loaded processor allows.
+// Waits until |deadline_ns|, as precisely as a loaded CPU allows.
 void wait_until(uint64_t deadline_ns) {
   uint64_t now = now_ns();
   if (deadline_ns > now + kPollNs) sleep_until(deadline_ns - kPollNs);
-  // A real device uses no processor, so every other runnable thread has priority.
+  // A real device uses no CPU time, so this thread lets every other runnable thread run first.
   for (now = now_ns(); now < deadline_ns; now = now_ns()) sched_yield();
 }
 

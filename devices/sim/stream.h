@@ -4,9 +4,9 @@
 //   submit --> queue --> worker: latency, then slices: book the bus, copy --> wait for the bus
 //   --> done
 //
-// Time is counted in absolute deadlines. A copy begins when it was submitted or when the previous
-// copy was due, whichever is later, regardless of when the worker thread was scheduled. So delays
-// never accumulate, and a long series of copies takes its nominal time.
+// All times are absolute deadlines. A copy begins when it was submitted or when the previous copy
+// was due, whichever is later, regardless of when the worker thread was scheduled. So delays never
+// accumulate, and a long series of copies takes its nominal time.
 #pragma once
 
 #include <atomic>
@@ -24,14 +24,14 @@
 
 namespace hetcomm {
 
-// Books the time of transfers in one direction between host and device, or within the device. All
-// streams of a device share its buses.
+// Reserves bus time for transfers in one direction between host and device, or within the device.
+// All streams of a device share its buses.
 class SimBus {
  public:
   explicit SimBus(uint64_t bandwidth_bytes_per_s) : bandwidth_(bandwidth_bytes_per_s) {}
 
-  // Books the next free time for |size| bytes, not before |earliest_ns|. Returns the end of the
-  // booked time.
+  // Reserves the next free time for |size| bytes, but not before |earliest_ns|. Returns the end of
+  // the reserved time.
   uint64_t book(uint64_t earliest_ns, uint64_t size);
   bool limited() const { return bandwidth_ != 0; }
 
@@ -40,14 +40,14 @@ class SimBus {
   std::atomic<uint64_t> free_at_ns_{0};
 };
 
-// Counts the completed copies in a stream. Events share the timeline and outlive the stream.
+// Counts the completed copies in a stream. Events share the timeline and can outlive the stream.
 class SimTimeline {
  public:
   bool reached(uint64_t count) const { return done_.load(std::memory_order_acquire) >= count; }
   void wait_for(uint64_t count);
   // Adds 1 to the eventfd |file| when |count| copies are done.
   void notify(uint64_t count, int file);
-  // Counts one more copy. Called by the stream's worker only.
+  // Counts one more copy. Called only by the stream's worker.
   void advance();
 
  private:
@@ -58,7 +58,7 @@ class SimTimeline {
   std::atomic<uint64_t> done_{0};
   std::mutex mutex_;
   std::condition_variable advanced_;
-  std::vector<Notice> notices_;  // under |mutex_|
+  std::vector<Notice> notices_;  // guarded by |mutex_|
 };
 
 // A hold blocks a stream until end().
@@ -70,7 +70,7 @@ class SimHold {
  private:
   std::mutex mutex_;
   std::condition_variable ended_;
-  bool is_over_ = false;  // under |mutex_|
+  bool is_over_ = false;  // guarded by |mutex_|
 };
 
 // Rows on one side of a copy.
@@ -94,7 +94,7 @@ class SimStream final {
  public:
   // Starts a stream. kOutOfResources: the process cannot create another thread.
   static Result<std::unique_ptr<SimStream>> start(uint64_t latency_ns);
-  // Waits until everything submitted is done, then ends the worker.
+  // Waits until everything submitted is done, then stops the worker.
   ~SimStream();
   SimStream(const SimStream&) = delete;
   SimStream& operator=(const SimStream&) = delete;
@@ -116,7 +116,7 @@ class SimStream final {
 
   const uint64_t latency_ns_;
   const std::shared_ptr<SimTimeline> timeline_;
-  uint64_t due_ns_ = 0;  // when the last copy was due; used by the worker only
+  uint64_t due_ns_ = 0;  // when the last copy was due; used only by the worker
 
   std::mutex mutex_;
   std::condition_variable wakeup_;

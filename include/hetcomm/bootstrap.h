@@ -11,82 +11,84 @@ extern "C" {
 
 typedef struct hetcomm_bootstrap hetcomm_bootstrap_t;
 
-/* Makes a bootstrap from the variables that a launcher sets. It takes rank and size from RANK and
- * WORLD_SIZE (torchrun's names), or otherwise from the variables of Open MPI, PMI, PMIx or Slurm.
- * It takes the host and port of rank 0 from MASTER_ADDR and MASTER_PORT. MASTER_ADDR may be missing
- * in a step of Slurm, and in a job of Open MPI on one host. MASTER_PORT may be missing with every
- * launcher. There are at most 65536 ranks. The job's name is the first of these that is set:
- * HETCOMM_JOB, TORCHELASTIC_RUN_ID, the launcher's id of the job. Jobs with different names never
- * connect to each other. A name from Slurm includes SLURM_RESTART_COUNT.
+/* Makes a bootstrap from the environment variables that a launcher sets. Rank and size come from
+ * RANK and WORLD_SIZE (torchrun's names), or otherwise from the variables of Open MPI, PMI, PMIx or
+ * Slurm. The host and port of rank 0 come from MASTER_ADDR and MASTER_PORT. MASTER_ADDR is optional
+ * in a Slurm step, and in an Open MPI job on one host. MASTER_PORT is optional with every launcher.
+ * There are at most 65536 ranks. The job's name is the first of these that is set: HETCOMM_JOB,
+ * TORCHELASTIC_RUN_ID, the launcher's job id. Jobs with different names never connect to each
+ * other. A name from Slurm includes SLURM_RESTART_COUNT.
  *
  * Rank 0 hosts a small TCP store. Its port is HETCOMM_STORE_PORT if that is set. Otherwise it is
- * MASTER_PORT, or, if that is taken, the first free one of the next 16 ports. The other ranks find
- * the store by a handshake. The store listens on the addresses of MASTER_ADDR that rank 0's host
- * has. If the host has none of them, the store listens on the addresses of HETCOMM_INTERFACE, or on
- * all addresses if that variable is not set. If no port is free, rank 0 tries again until its time
- * is over. Ranks ignore the store of an earlier start of the job. The store lives until rank 0
- * destroys its bootstrap. Existing communicators do not need the store. After its end no
- * communicator can be created or rebuilt with the bootstrap: such calls end with BOOTSTRAP_FAILED
- * within seconds.
+ * MASTER_PORT, or the first free one of the next 16 ports if MASTER_PORT is in use. The other ranks
+ * identify the store by a handshake. The store listens on those addresses of MASTER_ADDR that rank
+ * 0's host has. If the host has none of them, the store listens on the addresses of
+ * HETCOMM_INTERFACE, or on all addresses if that variable is not set. If no port is free, rank 0
+ * retries until its time limit. Ranks ignore the store of an earlier start of the job. The store
+ * exists until rank 0 destroys its bootstrap. Existing communicators do not need the store. Without
+ * the store no communicator can be created or rebuilt with the bootstrap: such calls return
+ * BOOTSTRAP_FAILED within seconds.
  *
  * The job secret is HETCOMM_SECRET, or the contents of HETCOMM_SECRET_FILE. Without a secret the
- * store hands out a random key, and rank 0 warns: the key keeps out processes that connect by
- * mistake, but not attackers.
+ * store distributes a random key, and rank 0 logs a warning: the key keeps out processes that
+ * connect by mistake, but not attackers.
  *
- * Rank 0's store needs a descriptor for each rank. If the soft limit of open files (RLIMIT_NOFILE)
- * is too low for that, the library raises it to the number needed plus 256, unless
+ * Rank 0's store needs a file descriptor for each rank. If the soft limit on open files
+ * (RLIMIT_NOFILE) is too low, the library raises it to the number needed plus 256, unless
  * HETCOMM_RAISE_LIMITS is off. It never lowers the limit.
  *
- * The call waits until this rank has reached the store, for up to HETCOMM_BOOTSTRAP_TIMEOUT. If a
- * store with another secret refuses this rank, the rank gives up sooner: once it has twice got a
- * result from every port, 5 s apart. If rank 0 fails, it takes up to 2 s to tell the other ranks
- * why, and they end with its status.
- *   BOOTSTRAP_FAILED   A variable is missing or has no valid value, rank 0 cannot listen, or the
- *                      store was not reached in time; the text says which.
+ * The call waits for up to HETCOMM_BOOTSTRAP_TIMEOUT until this rank has connected to the store. If
+ * a store with another secret refuses this rank, the call fails sooner: once the store has refused
+ * the rank twice, at least 5 s apart, and attempts at all ports have had a result both times. If
+ * rank 0 fails, it takes up to 2 s to report the reason to the other ranks, whose calls then return
+ * its status.
+ *   BOOTSTRAP_FAILED   A variable is missing or invalid, rank 0 cannot listen, or the store was not
+ *                      reached in time; the text says which.
  *   PERMISSION_DENIED  The store refused the secret of this rank, another process has joined as
- *                      this rank, the secret file may not be read, or HETCOMM_REQUIRE_SECRET is on
- *                      and there is no secret.
- *   INVALID_ARGUMENT   A HETCOMM_* variable has no valid value, or the secret file is empty.
+ *                      this rank, permission to read the secret file is denied, or
+ *                      HETCOMM_REQUIRE_SECRET is on and there is no secret.
+ *   INVALID_ARGUMENT   A HETCOMM_* variable has an invalid value, or the secret file is empty.
  *   NOT_FOUND          The secret file or the interface of HETCOMM_INTERFACE does not exist.
- *   OUT_OF_RESOURCES   The process has no threads left, or rank 0 may not open enough files; the
- *                      text has the number for `ulimit -n`.
+ *   OUT_OF_RESOURCES   The process cannot create another thread, or the limit on rank 0's open
+ *                      files is too low; the text has the number for `ulimit -n`.
  * [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_bootstrap_create_from_environment(
     hetcomm_context_t* context, hetcomm_bootstrap_t** out_bootstrap) HETCOMM_NOEXCEPT;
 
 /* The caller provides the functions below. The library calls them inside
  * hetcomm_communicator_create and hetcomm_communicator_rebuild, on the thread that makes that call.
- * The functions return a status. If put, get or allgather fails, creation ends with
- * BOOTSTRAP_FAILED, or with TIMED_OUT if put or allgather returned that. |user_data| has to live
- * until the bootstrap is destroyed. Keys are text of at most 256 bytes, closed by NUL. Arguments
- * are valid during the call only. */
+ * Each function returns a status. If put, get or allgather fails, the creation of the communicator
+ * fails with BOOTSTRAP_FAILED, or with TIMED_OUT if put or allgather returned TIMED_OUT.
+ * |user_data| must stay valid until the bootstrap is destroyed. Keys are NUL-terminated strings of
+ * at most 256 bytes. Arguments are valid only during the call. */
 
-/* Stores |size| bytes under |key|, for all ranks to read. A bootstrap stores each key only once. */
+/* Stores |size| bytes under |key|, where all ranks can read them. A bootstrap stores each key only
+ * once. */
 typedef hetcomm_status_t (*hetcomm_bootstrap_put_t)(void* user_data, const char* key,
                                                     const void* value, size_t size);
 
-/* Waits up to |timeout_ns| until a rank has put |key|, and gives its value. |*inout_size| is the
- * room in |value| on entry, and the size of the value on return. When the room is too small the
- * function copies nothing and returns OK with the size that is needed. It returns TIMED_OUT when
- * the key did not appear. */
+/* Waits up to |timeout_ns| until a rank has put |key|, and gets its value. |*inout_size| is the
+ * capacity of |value| on entry, and the size of the value on return. If the capacity is too small,
+ * the function copies nothing and returns OK with the required size. It returns TIMED_OUT if the
+ * key did not appear in time. */
 typedef hetcomm_status_t (*hetcomm_bootstrap_get_t)(void* user_data, const char* key, void* value,
                                                     size_t* inout_size, uint64_t timeout_ns);
 
-/* Waits up to |timeout_ns| for |count| keys at once, and gives their values. The value of key i
- * goes to |values| + i * |room|, its size to |out_sizes|[i]. The function does not copy a value
- * that is larger than |room|, but gives its size. It returns TIMED_OUT when a key did not
- * appear. After a failure the library asks for the keys one by one. */
+/* Waits up to |timeout_ns| for all of |count| keys, and gets their values. The value of key i is
+ * written to |values| + i * |room|, and its size to |out_sizes|[i]. The function does not copy a
+ * value that is larger than |room| bytes, but still writes its size. It returns TIMED_OUT if a key
+ * did not appear in time. After a failure the library requests the keys one by one. */
 typedef hetcomm_status_t (*hetcomm_bootstrap_get_many_t)(void* user_data, size_t count,
                                                          const char* const* keys, size_t room,
                                                          void* values, size_t* out_sizes,
                                                          uint64_t timeout_ns);
 
-/* Removes |key| and its value. A failure is logged and changes nothing else. */
+/* Removes |key| and its value. The library logs a failure and otherwise ignores it. */
 typedef hetcomm_status_t (*hetcomm_bootstrap_delete_key_t)(void* user_data, const char* key);
 
-/* Gathers |size| bytes of every rank, in rank order, into |out_values|, which has room for |size|
- * times the number of ranks. All ranks call it in the same order, with the same |size|. The
- * function needs a time limit of its own, since the library does not pass one to it. */
+/* Gathers |size| bytes from every rank, in rank order, into |out_values|, whose size is |size|
+ * times the number of ranks. All ranks make these calls in the same order, with the same |size|.
+ * The function must have its own time limit, because the library does not pass one. */
 typedef hetcomm_status_t (*hetcomm_bootstrap_allgather_t)(void* user_data, const void* value,
                                                           size_t size, void* out_values);
 
@@ -107,41 +109,42 @@ typedef struct hetcomm_bootstrap_options {
   hetcomm_bootstrap_allgather_t allgather;
   /* Passed to all the functions. */
   void* user_data;
-  /* Job secret, of |secret_size| bytes. Copied. NULL: the secret is HETCOMM_SECRET or
-   * HETCOMM_SECRET_FILE. If neither is set, rank 0 hands out a random key through |put| or
-   * |allgather|, which is only as safe as these functions. */
+  /* Job secret of |secret_size| bytes, which the library copies. NULL: the secret is
+   * HETCOMM_SECRET, or the contents of HETCOMM_SECRET_FILE. If neither is set, rank 0 distributes a
+   * random key through |put| or |allgather|; the key is only as secure as these functions. */
   const void* secret;
   /* Length of |secret| in bytes; 0 with a NULL |secret|. */
   size_t secret_size;
-  /* Reads several values at once, which saves round trips where |put| and |get| are used. NULL:
+  /* Reads multiple values in one call, which saves round trips if |put| and |get| are used. NULL:
    * |get| reads them one by one. */
   hetcomm_bootstrap_get_many_t get_many;
-  /* Removes the random key once all ranks have it. Only rank 0 calls it, and only if |put| and
+  /* Removes the random key once all ranks have read it. Only rank 0 calls it, and only if |put| and
    * |get| are used. NULL: the key stays in the store. */
   hetcomm_bootstrap_delete_key_t delete_key;
 } hetcomm_bootstrap_options_t;
 
-/* Makes a bootstrap from the caller's own functions. |options| must not be NULL. The call does not
- * call these functions yet.
- *   INVALID_ARGUMENT   |rank| or |size| is out of its range, only one of |put| and |get| is set,
- *                      there are several ranks and no function to exchange values, |secret| and
- *                      |secret_size| do not fit together, or the secret file is empty.
- *   PERMISSION_DENIED  There are several ranks and no secret, and HETCOMM_REQUIRE_SECRET or
- *                      HETCOMM_REQUIRE_TLS is on: the library cannot protect what goes through the
- *                      functions. Or the secret file may not be read.
+/* Makes a bootstrap from the caller's own functions, without calling them. |options| must not be
+ * NULL.
+ *   INVALID_ARGUMENT   |rank| or |size| is out of range, only one of |put| and |get| is set, there
+ *                      are multiple ranks and no function to exchange values, |secret| and
+ *                      |secret_size| are inconsistent, or the secret file is empty.
+ *   PERMISSION_DENIED  There are multiple ranks and no secret, and HETCOMM_REQUIRE_SECRET or
+ *                      HETCOMM_REQUIRE_TLS is on: the library cannot protect data that the caller's
+ *                      functions exchange. Or permission to read the secret file is denied.
  *   NOT_FOUND          The secret file does not exist.
  * [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_bootstrap_create_from_callbacks(
     hetcomm_context_t* context, const hetcomm_bootstrap_options_t* options,
     hetcomm_bootstrap_t** out_bootstrap) HETCOMM_NOEXCEPT;
 
-/* Gives this process's rank and the number of ranks. They are those of the launch, until a rebuild
- * with shrink leaves some ranks out. The call must not run beside such a rebuild. [any-thread] */
+/* Gets this process's rank and the number of ranks. They are those of the launch, until a rebuild
+ * with shrink excludes some ranks. The call must not run concurrently with such a rebuild.
+ * [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_bootstrap_rank(
     const hetcomm_bootstrap_t* bootstrap, int32_t* out_rank, int32_t* out_size) HETCOMM_NOEXCEPT;
 
-/* Frees the bootstrap. Communicators that were made from it live on. NULL is
- * accepted. [exclusive] */
+/* Frees the bootstrap. Communicators that were created from it remain valid. NULL is accepted.
+ * [exclusive] */
 HETCOMM_API void hetcomm_bootstrap_destroy(hetcomm_bootstrap_t* bootstrap) HETCOMM_NOEXCEPT;
 
 #ifdef __cplusplus

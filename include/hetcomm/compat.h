@@ -1,7 +1,7 @@
-/* Declares former names of functions, and functions that libhetcomm_plan has taken over. A program
- * that uses them includes this header after <hetcomm/hetcomm.h>, which does not include it. The
- * library still exports the functions, so programs that were linked with them run. Version 1.0
- * removes all of them. */
+/* Declares old names of functions, and functions that have moved to libhetcomm_plan. A program that
+ * uses them includes this header as well as <hetcomm/hetcomm.h>, which does not include it. The
+ * library still exports the functions, so programs that were linked against them keep working.
+ * Version 1.0 will remove all of them. */
 #ifndef HETCOMM_COMPAT_H_
 #define HETCOMM_COMPAT_H_
 
@@ -9,8 +9,8 @@
 
 #include <hetcomm/hetcomm.h>
 
-/* Names before version 0.2. Now every handle ends with *_destroy, and no query has "get" in its
- * name. */
+/* Names before version 0.2. Since then, every function that destroys a handle is named *_destroy,
+ * and no query has "get" in its name. */
 #define hetcomm_device_get_info hetcomm_device_info
 #define hetcomm_memory_free hetcomm_memory_destroy
 #define hetcomm_remote_memory_get_info hetcomm_remote_memory_info
@@ -33,25 +33,25 @@ HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
 hetcomm_link_model_rates(const char* model, size_t count, const hetcomm_link_ends_t* transfers,
                          uint64_t* out_bytes_per_s) HETCOMM_NOEXCEPT;
 
-/* The places of ranks in a link model. */
+/* The host and the NIC of each rank in a link model. */
 typedef struct hetcomm_reshard_links {
   /* The caller sets it to sizeof(hetcomm_reshard_links_t). */
   size_t struct_size;
-  /* A link model as JSON, as hetcomm_communicator_link_model() writes it. */
+  /* A link model as JSON, in the format that hetcomm_communicator_link_model() writes. */
   const char* model;
-  /* The host of each rank in the model. */
+  /* The name of each rank's host in the model. */
   const char* const* hosts;
-  /* The NIC of each rank. NULL: each rank has the first NIC of its host. */
+  /* The NIC of each rank. NULL: each rank uses the first NIC of its host. */
   const char* const* nics;
   size_t rank_count;
 } hetcomm_reshard_links_t;
 
 /* Replaced by hetcomm_draft_reshard(), which takes JSON. Makes a reshard plan without a
- * communicator, and writes it as hetcomm_reshard_describe() does. |links| NULL: the links are
- * unknown. Then there is no forecast, and AUTO means BSR, or DIRECT for sums. |options| may be
- * NULL; the function uses only strategy, outer, slice_bytes and prove.
- *   INVALID_ARGUMENT  As for hetcomm_reshard_create(), or the model is not a valid one.
- *   NOT_FOUND         The model lacks a host or a NIC of a rank.
+ * communicator, and writes it in the format of hetcomm_reshard_describe(). If |links| is NULL, the
+ * links are unknown: there is no forecast, and AUTO selects BSR, or DIRECT for sums. |options| may
+ * be NULL; the function uses only strategy, outer, slice_bytes and prove.
+ *   INVALID_ARGUMENT  As for hetcomm_reshard_create(), or the link model is malformed.
+ *   NOT_FOUND         The link model does not contain a rank's host or NIC.
  *   UNSUPPORTED       As for hetcomm_reshard_create().
  * [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_reshard_draft(

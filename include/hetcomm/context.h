@@ -1,5 +1,5 @@
-/* A context is the root of everything that a process does with hetcomm. It holds the configuration,
- * the devices, the transports and the progress engine. Nothing is shared between two contexts. */
+/* A context is the root object of the library. It holds the configuration, the devices, the
+ * transports and the progress engine. Contexts share nothing with each other. */
 #ifndef HETCOMM_CONTEXT_H_
 #define HETCOMM_CONTEXT_H_
 
@@ -11,14 +11,15 @@ extern "C" {
 
 typedef struct hetcomm_context hetcomm_context_t;
 
-/* Selects the threads that make progress, that is, move data and handle time limits. */
+/* Selects the threads that make progress: they move data and enforce time limits. */
 enum {
-  /* The variable HETCOMM_PROGRESS decides: THREAD if it is "thread", otherwise CALLER. */
+  /* The variable HETCOMM_PROGRESS selects the mode: THREAD if it is "thread", otherwise CALLER. */
   HETCOMM_PROGRESS_DEFAULT = 0,
-  /* The caller's threads make progress in calls that wait, test or post. Between such calls no data
-   * moves. */
+  /* The caller's threads make progress in calls that wait, test or post. Between such calls the
+   * library moves no data. */
   HETCOMM_PROGRESS_CALLER = 1,
-  /* A background thread also makes progress. A caller's thread that waits takes over from it. */
+  /* A background thread also makes progress. While a caller's thread waits, it makes progress in
+   * place of the background thread. */
   HETCOMM_PROGRESS_THREAD = 2
 };
 
@@ -32,10 +33,10 @@ enum {
 };
 
 /* Receives one line of the log: "hetcomm[host:rank pid N time] level: text", with the time in UTC.
- * |level| is one of HETCOMM_LOG_*. |line| has no newline and is valid during the call. Threads of
- * the caller and of the library call the function, never two at a time. The function must not call
- * hetcomm. The calls end when hetcomm_context_destroy has returned OK or hetcomm_context_create has
- * failed. |user_data| has to live until then. */
+ * |level| is one of HETCOMM_LOG_*. |line| has no newline and is valid only during the call. Threads
+ * of the caller and of the library call the function, but never two at a time. The function must
+ * not call hetcomm. It is not called any more after hetcomm_context_destroy has returned OK, or
+ * hetcomm_context_create has failed. |user_data| must stay valid until then. */
 typedef void (*hetcomm_log_function_t)(void* user_data, int32_t level, const char* line);
 
 typedef struct hetcomm_context_options {
@@ -44,39 +45,40 @@ typedef struct hetcomm_context_options {
   /* One of HETCOMM_PROGRESS_*. */
   int32_t progress;
   /* Least severe level that is logged, one of HETCOMM_LOG_*. 0: the level in the variable
-   * HETCOMM_LOG, or warn if that is not set. */
+   * HETCOMM_LOG, or warn if it is not set. */
   int32_t log_level;
-  /* Receives the lines of the log, which also go to the file of HETCOMM_LOG_FILE if that is set.
-   * NULL: the lines go only to that file, or to standard error if there is none. */
+  /* Receives the lines of the log, which are also written to the file in HETCOMM_LOG_FILE if it is
+   * set. NULL: the lines are written only to that file, or to standard error if it is not set. */
   hetcomm_log_function_t log_function;
   /* Passed to |log_function|. */
   void* log_user_data;
   /* Settings that override the environment, as "NAME=value;NAME=value". `hetcomm_info --variables`
-   * lists the names. The prefix HETCOMM_ may be left out. NULL: there are no settings. */
+   * lists the names. The prefix HETCOMM_ may be omitted. NULL: no settings. */
   const char* settings;
 } hetcomm_context_options_t;
 
-/* Creates a context and reads the HETCOMM_* variables of the environment, once. It warns of
- * variables that it does not know. |options| may be NULL. A program may have more rights than the
- * user who started it (setuid, setgid, file capabilities). In such a program the call ignores
- * variables that name files or libraries, and lists them in a warning. It still uses |settings|.
- *   INVALID_ARGUMENT   An option, a setting or a variable has a value that is not allowed, or a
- *                      setting is not known; the text names it.
- *   PERMISSION_DENIED  An ignored variable is about trust (secret, TLS), and |settings| do not set
- *                      it.
- *   OUT_OF_RESOURCES   The process has no descriptors left.
+/* Creates a context. The call reads the HETCOMM_* environment variables, which are not read again
+ * later, and warns about unknown ones. |options| may be NULL. If the program has more privileges
+ * than the user who started it (setuid, setgid, file capabilities), the call ignores variables that
+ * name files or libraries, and lists them in a warning. It still uses |settings|.
+ *   INVALID_ARGUMENT   An option, a setting or a variable has an invalid value, or a setting is
+ *                      unknown; the text names it.
+ *   PERMISSION_DENIED  An ignored variable configures security (secret, TLS), and |settings| do not
+ *                      set it.
+ *   OUT_OF_RESOURCES   The process has no file descriptors left.
  * [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_context_create(
     const hetcomm_context_options_t* options, hetcomm_context_t** out_context) HETCOMM_NOEXCEPT;
 
 /* Frees the context and all of its requests. BUSY: a bootstrap, a communicator, a memory or a
- * stream of the context still exists; then nothing has changed. NULL is accepted. [exclusive] */
+ * stream of the context still exists; the call has changed nothing. NULL is accepted.
+ * [exclusive] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_context_destroy(hetcomm_context_t* context)
     HETCOMM_NOEXCEPT;
 
-/* Drives communication once. It is for callers that compute while data moves and have no background
- * thread. The call does not wait. It does nothing while another thread drives communication, or
- * sleeps until there is something to do. [any-thread] */
+/* Makes progress once, without waiting. The function is for callers that compute while data moves
+ * and have no background thread. It does nothing while another thread makes progress, or sleeps
+ * until there is work. [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_context_progress(hetcomm_context_t* context)
     HETCOMM_NOEXCEPT;
 

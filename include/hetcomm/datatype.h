@@ -1,5 +1,5 @@
-/* Defines the types of elements, and the operators that combine elements. Collective operations,
- * redistributions and devices use them. */
+/* Defines the element types, and the reduction operators that combine elements. Collective
+ * operations, reshard plans and devices use them. */
 #ifndef HETCOMM_DATATYPE_H_
 #define HETCOMM_DATATYPE_H_
 
@@ -12,7 +12,7 @@
 extern "C" {
 #endif
 
-/* Types of elements: X(name, value, bytes). */
+/* The element types: X(name, value, bytes). */
 #define HETCOMM_DATATYPE_MAP(X) \
   X(BOOL, 0, 1)                 \
   X(INT8, 1, 1)                 \
@@ -33,7 +33,7 @@ extern "C" {
   X(COMPLEX128, 16, 16)
 
 /* Holds HETCOMM_BOOL to HETCOMM_COMPLEX128. The type has a fixed width, because the size of an enum
- * may differ between compilers. */
+ * can differ between compilers. */
 typedef int32_t hetcomm_datatype_t;
 enum {
 #define HETCOMM_DATATYPE_ENUM_(name, value, bytes) HETCOMM_##name = (value),
@@ -42,21 +42,22 @@ enum {
       HETCOMM_DATATYPE_FORCE_INT_ = 0x7fffffff
 };
 
-/* Operators: X(name, value).
+/* The reduction operators: X(name, value).
  *
  * SUM, PRODUCT     Integers wrap around.
- * MIN, MAX         The result is NaN if an element is. Not defined for complex types.
- * AND, OR, XOR     Defined for integers, bit by bit, and for BOOL.
- * AVERAGE          The sum divided by the number of ranks. Integers are rounded towards zero. Not
+ * MIN, MAX         The result is NaN if any element is NaN. Not defined for complex types.
+ * AND, OR, XOR     Bitwise for integers, logical for BOOL. Not defined for other types.
+ * AVERAGE          The sum divided by the number of ranks. Integer results are rounded toward zero.
+ *                  Not defined for BOOL.
+ * PREMUL_SUM       Each rank's elements are multiplied by its options->factor, then summed. Not
  *                  defined for BOOL.
- * PREMUL_SUM       The sum of options->factor times each rank's elements. Not defined for BOOL.
  *
- * In a collective operation all ranks get the same bits. SUM, PRODUCT, AVERAGE and PREMUL_SUM of
- * FLOAT16, BFLOAT16 and the FLOAT8 types are calculated in float32, in the order of ranks, and
- * rounded once: every algorithm, size and transport gives the same bits. The order in which FLOAT32
- * and wider types are summed depends on the algorithm. The host and the devices may give NaNs with
- * different bits, and may choose differently between two zeros (HETCOMM_DEVICE_SUMS). All ranks get
- * the same ones. */
+ * A collective operation produces the same bits on all ranks. SUM, PRODUCT, AVERAGE and PREMUL_SUM
+ * of FLOAT16, BFLOAT16 and the FLOAT8 types are computed in float32, in rank order, and rounded
+ * once, so the bits do not depend on the algorithm, the size or the transport. The order in which
+ * FLOAT32 and wider types are summed depends on the algorithm. The host and the devices may produce
+ * different NaN bits, and zeros of different sign (HETCOMM_DEVICE_SUMS), but all ranks still get
+ * the same bits. */
 #define HETCOMM_REDUCTION_MAP(X) \
   X(SUM, 0)                      \
   X(PRODUCT, 1)                  \
@@ -77,7 +78,8 @@ enum {
       HETCOMM_REDUCE_FORCE_INT_ = 0x7fffffff
 };
 
-/* Gives the size of an element in bytes. INVALID_ARGUMENT: |datatype| is no type. [any-thread] */
+/* Gets the size of an element in bytes. INVALID_ARGUMENT: |datatype| is not one of the types above.
+ * [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
 hetcomm_datatype_size(hetcomm_datatype_t datatype, size_t* out_size_bytes) HETCOMM_NOEXCEPT;
 

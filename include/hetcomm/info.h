@@ -1,4 +1,4 @@
-/* Tells what this build and this machine offer, for tools and bug reports.                       */
+/* Describes this build and the transports of this machine, for tools and bug reports. */
 #ifndef HETCOMM_INFO_H_
 #define HETCOMM_INFO_H_
 
@@ -11,27 +11,27 @@ extern "C" {
 #define HETCOMM_VERSION_MAJOR 0
 #define HETCOMM_VERSION_MINOR 2
 #define HETCOMM_VERSION_PATCH 0
-/* Version of the binary interface. It changes only when an existing binary would stop working. */
+/* Version of the binary interface. It changes only when existing binaries would stop working. */
 #define HETCOMM_ABI_VERSION 0
 
-/* Returns the version of the loaded library, such as "0.2.0". The text is in static storage.
+/* Returns the version of the loaded library, such as "0.2.0". The string is in static storage.
  * [any-thread] */
 HETCOMM_API const char* hetcomm_version_string(void) HETCOMM_NOEXCEPT;
 /* Returns the HETCOMM_ABI_VERSION that the loaded library was built with. [any-thread] */
 HETCOMM_API uint32_t hetcomm_abi_version(void) HETCOMM_NOEXCEPT;
-/* Describes compiler, build type and sanitizers in one line. The text is in static storage.
- * [any-thread] */
+/* Returns the compiler, the build type and the sanitizers in one line. The string is in static
+ * storage. [any-thread] */
 HETCOMM_API const char* hetcomm_build_string(void) HETCOMM_NOEXCEPT;
 
-/* A variable that configures hetcomm. Its texts are in static storage. */
+/* An environment variable that configures hetcomm. The strings are in static storage. */
 typedef struct hetcomm_variable_info {
   /* The caller sets it to sizeof(hetcomm_variable_info_t). */
   size_t struct_size;
   /* Name with the prefix, such as "HETCOMM_LOG". */
   const char* name;
-  /* Default value as it would be written in the environment. */
+  /* Default value, in the syntax of the environment. */
   const char* default_value;
-  /* Meaning in one sentence, followed by the allowed values if they are a list or a range. */
+  /* Description of the variable, followed by the allowed values if they are a list or a range. */
   const char* meaning;
 } hetcomm_variable_info_t;
 
@@ -39,21 +39,21 @@ typedef struct hetcomm_variable_info {
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
 hetcomm_variable_describe(size_t index, hetcomm_variable_info_t* out_info) HETCOMM_NOEXCEPT;
 
-/* Gives the value, as text, that |context| uses for the variable |name|, which includes the prefix.
- * The value of a secret is shown as "(set)". |*out_value| lives as long as the context. NOT_FOUND:
- * there is no such variable. [any-thread] */
+/* Gets the value of the variable |name| in |context|, as text. |name| includes the prefix HETCOMM_.
+ * The value of a secret is shown as "(set)". |*out_value| stays valid as long as the context
+ * exists. NOT_FOUND: there is no such variable. [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_context_variable(
     hetcomm_context_t* context, const char* name, const char** out_value) HETCOMM_NOEXCEPT;
 
 typedef struct hetcomm_transport_info {
   /* The caller sets it to sizeof(hetcomm_transport_info_t). */
   size_t struct_size;
-  /* Name, such as "tcp", closed by NUL. */
+  /* Name, such as "tcp", NUL-terminated. */
   char name[16];
-  /* 1: the transport can be used on this machine. 0: it cannot. */
+  /* 1 if the transport can be used on this machine, otherwise 0. */
   int32_t usable;
-  /* Reason why the transport cannot be used, or a description of what the probe found. Cut to fit,
-   * closed by NUL. */
+  /* The reason why the transport cannot be used, or a description of what the probe found.
+   * Truncated to fit, NUL-terminated. */
   char reason[200];
 } hetcomm_transport_info_t;
 

@@ -1,11 +1,12 @@
-/* Defines the status codes. One table gives the value, the name and the text of each code.
+/* Defines the status codes. One table lists the value, the name and the text of each code.
  *
- * The band of a value says what is broken. New codes go to the end of a band; none is renumbered.
+ * The range of a value says how far a failure reaches. New codes are added at the end of a range,
+ * and no code is ever renumbered.
  *     0, 1      success, still running
- *    -1 .. -39  the call or the operation failed, nothing else is damaged
- *   -40 .. -59  the peer (or the communicator) is gone: rebuild without it
- *   -60 .. -79  the device or the network interface is gone
- *   -80 .. -99  the context is gone                                                            */
+ *    -1 .. -39  only the call or the operation failed
+ *   -40 .. -59  the peer or the communicator cannot be used: rebuild without it
+ *   -60 .. -79  the device or the network interface cannot be used
+ *   -80 .. -99  the context cannot be used */
 #ifndef HETCOMM_STATUS_H_
 #define HETCOMM_STATUS_H_
 
@@ -62,7 +63,7 @@ extern "C" {
   X(DEVICE_LOST, -60, "an accelerator or a network interface failed")                       \
   X(CONTEXT_FAILED, -80, "the context is unusable")
 
-/* Holds a status code. The type has a fixed width, because the size of an enum may differ between
+/* Holds a status code. The type has a fixed width, because the size of an enum can differ between
  * compilers. */
 typedef int32_t hetcomm_status_t;
 
@@ -74,16 +75,16 @@ enum {
 };
 
 /* Returns the name of a status without its prefix, such as "PEER_LOST". Returns "UNKNOWN" for a
- * value that is not a status code. The text is in static storage. [any-thread] */
+ * value that is not a status code. The string is in static storage. [any-thread] */
 HETCOMM_API const char* hetcomm_status_name(hetcomm_status_t status) HETCOMM_NOEXCEPT;
 
-/* Returns a one-line text for a status, such as "the deadline passed". The text is in static
- * storage. [any-thread] */
+/* Returns a one-line description of a status, such as "the deadline passed". The string is in
+ * static storage. [any-thread] */
 HETCOMM_API const char* hetcomm_status_text(hetcomm_status_t status) HETCOMM_NOEXCEPT;
 
-/* Returns the error text of this thread's last failed call, or "" if no call has failed. A call
- * that succeeds does not change the text. Borrowed until this thread's next hetcomm call.
- * [any-thread] */
+/* Returns the error text of this thread's last failed call, or "" if no call has failed. A
+ * successful call does not change the text. The string is borrowed until this thread's next hetcomm
+ * call. [any-thread] */
 HETCOMM_API const char* hetcomm_last_error(void) HETCOMM_NOEXCEPT;
 
 #ifdef __cplusplus

@@ -16,7 +16,7 @@
 namespace hetcomm::pipeline {
 namespace {
 
-// Without |in_flight|, any number of items may be in flight.
+// An empty |in_flight| means that any number of items may be in flight.
 CheckOptions check_options(const ArrangeProblem& problem) {
   CheckOptions options{
       .in_flight = problem.in_flight, .memory = problem.memory, .limits = problem.limits};
@@ -67,7 +67,7 @@ void offer_flat(const ArrangeProblem& problem, const std::vector<bool>& recomput
   best.offer(zero_bubble_h2(stages, problem.micro_batches));
 }
 
-// Offers the known schedules that deal stages to ranks as |problem| does.
+// Offers the known schedules that assign stages to ranks in the same way as |problem|.
 void offer_known(const ArrangeProblem& problem, Best& best) {
   const uint32_t ranks = problem.ranks();
   const uint32_t stages = problem.stages();
@@ -90,8 +90,8 @@ void offer_known(const ArrangeProblem& problem, Best& best) {
   }
 }
 
-// Offers the schedules that the list scheduler makes by several rules, while |effort| lasts. Lowers
-// |effort| by the steps of each.
+// Offers the schedules that the list scheduler makes with several rules, until |effort| is used up.
+// Subtracts the steps of each schedule from |effort|.
 void offer_lists(const ArrangeProblem& problem, Best& best, uint64_t& effort) {
   const uint32_t stages = problem.stages();
   const uint64_t steps = uint64_t{3} * stages * problem.micro_batches;
@@ -116,7 +116,7 @@ void offer_lists(const ArrangeProblem& problem, Best& best, uint64_t& effort) {
   }
 }
 
-// Returns a time that no schedule can beat: that of the steps of the slowest rank.
+// Returns a lower bound for the time of any schedule: the time of all steps on the slowest rank.
 uint64_t bound_ns(const ArrangeProblem& problem) {
   const std::vector<StageTime>& times = problem.times.stages;
   std::vector<uint64_t> work(problem.ranks());

@@ -26,7 +26,7 @@ class Improver {
   }
 
  private:
-  // The most positions by which a step moves.
+  // The maximum number of positions by which a step moves.
   static constexpr uint32_t kReach = 8;
 
   void try_one() {
@@ -59,8 +59,8 @@ class Improver {
     }
   }
 
-  // Returns how much slower a schedule may be than the one before it. The bound falls to 0 over the
-  // trials. It is random: each greater value is half as likely as the one before.
+  // Returns how much slower a schedule may be than the one before it. The tolerance is random: each
+  // greater value is half as likely as the next smaller one. It falls to 0 over the trials.
   uint64_t tolerance() {
     constexpr uint64_t kMillion = 1'000'000;
     const uint64_t start_ns = best_ns_ / 500;
@@ -71,9 +71,9 @@ class Improver {
     return falling_ns / 10 * 7 * luck;
   }
 
-  // Returns whether the action at |from| may go to |to|. It may not pass an action that depends on
-  // it, or on which it depends. Steps of one kind and stage keep their order, so that links stay in
-  // order.
+  // Returns whether the action at |from| may move to |to|. It may not pass an action that depends
+  // on it, or on which it depends. Steps of one kind and stage keep their order, so that transfers
+  // on links stay in order.
   static bool may_move(const std::vector<Action>& actions, size_t from, size_t to) {
     const Action& moved = actions[from];
     const size_t first = std::min(from, to);
@@ -93,14 +93,14 @@ class Improver {
     }
     if (one.micro_batch != other.micro_batch) return false;
     if (one.stage == other.stage) return order_of(one.kind) < order_of(other.kind);
-    // Stages of one rank that follow each other hand their data over without a transfer.
+    // Consecutive stages of one rank pass on their data without a transfer.
     if (one.kind == Kind::kForward && other.kind == Kind::kForward) {
       return one.stage + 1 == other.stage;
     }
     return gives_input_grad(one.kind) && gives_input_grad(other.kind) &&
            one.stage == other.stage + 1;
   }
-  // Orders the steps of a stage for one micro-batch.
+  // Returns the rank of a step in the order of one stage and micro-batch.
   static int order_of(Kind kind) {
     switch (kind) {
       case Kind::kForward:

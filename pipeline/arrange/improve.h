@@ -1,5 +1,6 @@
-// Improves a schedule by simulated annealing. A trial moves a step of one rank, and is kept if the
-// simulated time does not grow. Early trials may make the schedule a little slower.
+// Improves a schedule by simulated annealing. Each trial moves one step of one rank, and simulates
+// the result. A move that makes the schedule slower is kept only within a small tolerance, which
+// falls to 0 over the trials.
 #pragma once
 
 #include <cstdint>
@@ -14,13 +15,13 @@ struct ImproveOptions {
   uint32_t seed = 1;
 };
 
-// Returns the best schedule that was found, which takes no longer than |schedule|. That one has
-// steps only and no pairs, is within the limits, and can be simulated; another one is returned as
-// it is. The same arguments give the same schedule on every machine.
+// Returns the best schedule that was found, which takes no longer than |schedule|. |schedule| must
+// consist of steps without pairs, be within the limits, and be possible to simulate. Otherwise it
+// is returned unchanged. The same arguments give the same schedule on every machine.
 Schedule improve(const ArrangeProblem& problem, const Schedule& schedule,
                  const ImproveOptions& options);
 
-// Returns the time of an iteration, or UINT64_MAX if the schedule cannot go on.
+// Returns the time of an iteration, or UINT64_MAX if the schedule deadlocks.
 uint64_t time_of(const ArrangeProblem& problem, const Schedule& schedule);
 
 }  // namespace hetcomm::pipeline

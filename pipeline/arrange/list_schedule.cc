@@ -53,10 +53,10 @@ class ListScheduler {
     uint32_t forwards = 0;
     uint32_t backwards = 0;
     uint32_t weights = 0;
-    std::vector<uint64_t> input_ns;  // by micro-batch: when the input is there
-    std::vector<uint64_t> grad_ns;   // by micro-batch: when the gradient of the output is there
-    uint64_t forward_free_ns = 0;    // when the link behind the stage is free
-    uint64_t backward_free_ns = 0;   // when the link before the stage is free
+    std::vector<uint64_t> input_ns;  // indexed by micro-batch: arrival of the input
+    std::vector<uint64_t> grad_ns;   // indexed by micro-batch: arrival of the output's gradient
+    uint64_t forward_free_ns = 0;    // when the link to the next stage is free
+    uint64_t backward_free_ns = 0;   // when the link to the previous stage is free
   };
   struct Rank {
     uint64_t free_ns = 0;
@@ -68,7 +68,7 @@ class ListScheduler {
     uint32_t stage = 0;
   };
 
-  // Chooses anew for |rank|.
+  // Updates the choice of |rank|.
   void renew(uint32_t rank) {
     Choice& own = choices_[rank];
     if (own.start_ns != kNever) order_.erase({own.start_ns, rank});
@@ -76,10 +76,11 @@ class ListScheduler {
     if (own.start_ns != kNever) order_.insert({own.start_ns, rank});
   }
 
-  // Sets the reserves of the stages |own| of a rank. The reserve is the memory that a forward step
-  // needs until it and the rank's later stages can go on.
+  // Sets the reserves of the stages |own| of a rank. The reserve of a stage is the memory that its
+  // forward step and the forward steps of the rank's later stages need until a backward step can
+  // run.
   void fill_reserves(const std::vector<uint32_t>& own) {
-    int64_t after = 0;  // what the later stages need
+    int64_t after = 0;  // memory that the later stages need
     for (size_t i = own.size(); i-- > 0;) {
       const StepMemory memory = problem_.memory_of(own[i]);
       const int64_t recompute = problem_.has_recompute(own[i]) ? memory.recompute : 0;
@@ -92,7 +93,7 @@ class ListScheduler {
     if (other.start_ns < best.start_ns) best = other;
   }
 
-  // Returns the step that |rank| takes next, and when it may start.
+  // Returns the step that |rank| runs next, and its earliest start.
   Choice choose(uint32_t rank) const {
     Choice forward;
     Choice backward;
@@ -182,7 +183,7 @@ class ListScheduler {
     }
   }
 
-  // Appends an action, and lets its time pass.
+  // Appends an action, and advances the rank's time by its length.
   void add(uint32_t rank, Kind kind, uint32_t stage, uint32_t micro_batch) {
     const Action action{
         .micro_batch = micro_batch, .stage = static_cast<uint16_t>(stage), .kind = kind};
@@ -215,11 +216,11 @@ class ListScheduler {
   Schedule schedule_;
   std::vector<Stage> stages_;
   std::vector<Rank> ranks_;
-  const std::vector<std::vector<uint32_t>> stages_of_;  // by rank
-  std::vector<int64_t> reserves_;                       // by stage
-  size_t left_ = 0;                                     // steps
-  std::vector<Choice> choices_;                         // by rank
-  std::set<std::pair<uint64_t, uint32_t>> order_;       // ranks that have a choice, by its start
+  const std::vector<std::vector<uint32_t>> stages_of_;  // indexed by rank
+  std::vector<int64_t> reserves_;                       // indexed by stage
+  size_t left_ = 0;                                     // steps that are not scheduled yet
+  std::vector<Choice> choices_;                         // indexed by rank
+  std::set<std::pair<uint64_t, uint32_t>> order_;       // ranks with a choice, ordered by start
 };
 
 }  // namespace

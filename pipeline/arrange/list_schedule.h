@@ -1,4 +1,4 @@
-// Makes schedules with a list scheduler. Whenever a rank is free, it takes the step that a rule
+// Makes schedules with a list scheduler. Whenever a rank is free, it runs the step that a rule
 // prefers among those that can run soonest.
 #pragma once
 
@@ -11,20 +11,21 @@
 
 namespace hetcomm::pipeline {
 
-// The rule for when a rank takes W. It always takes W if it has nothing else to do.
+// The rule for when a rank runs a weight-gradient step (W). If nothing else can run, it always runs
+// W.
 enum class WeightRule : uint8_t {
-  kFillsGaps,    // when nothing else could run before W would have ended
-  kFillsHalves,  // when nothing else could run before half of W's time
-  kFreesMemory,  // as kFillsGaps, and when a forward step waits for memory
-  kFirst,        // before a step that would have to wait, and when one waits for memory
+  kFillsGaps,    // if no other step can start before W would end
+  kFillsHalves,  // if no other step can start in the first half of W
+  kFreesMemory,  // as kFillsGaps, or if a forward step is waiting for memory
+  kFirst,        // if the next step would have to wait, or a forward step is waiting for memory
 };
 struct ListRule {
-  std::vector<uint32_t> warmups;  // by stage: a forward step comes first while fewer are alive
+  std::vector<uint32_t> warmups;  // indexed by stage: forward steps come first below this number
   WeightRule weight = WeightRule::kFillsGaps;
 };
 
-// Returns a schedule within all limits, or nothing if the rule comes to a point where no rank may
-// take a step. |problem| has passed check_problem(). The order does not depend on
+// Returns a schedule within all limits, or nullopt if the rule leads to a point where no rank can
+// run a step. |problem| has passed check_problem(). The order does not depend on
 // |problem|.in_flight.
 std::optional<Schedule> list_schedule(const ArrangeProblem& problem, const ListRule& rule);
 

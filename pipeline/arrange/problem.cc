@@ -28,7 +28,7 @@ Status check_problem(const ArrangeProblem& problem) {
         "times, memory or items in flight are for another number of stages than {}", stages));
   }
   HETCOMM_RETURN_IF_ERROR(check_length(problem.times, problem.micro_batches));
-  // A rank runs the steps of one micro-batch after the other if it may hold no more.
+  // With the lowest possible limit, a rank runs all steps of one micro-batch before the next one.
   std::vector<int64_t> held(problem.ranks());
   for (uint32_t stage = 0; stage < stages; ++stage) {
     const uint32_t rank = problem.rank_of[stage];
@@ -44,7 +44,7 @@ Status check_problem(const ArrangeProblem& problem) {
       return invalid(fmt::format(
           "the backward steps of stage {} do not free what the others add, or free more", stage));
     }
-    // All stages of the rank hold an activation before the first of them is freed.
+    // Each stage of the rank holds an activation before the first of them is freed.
     held[rank] += memory.forward;
     const int64_t least = held[rank] + recompute;
     if (least > problem.limits[rank]) {

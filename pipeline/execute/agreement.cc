@@ -19,12 +19,12 @@ namespace {
 
 constexpr size_t kMaxReason = 480;
 
-// Each rank tells this to the others. Integers have the byte order of x86 and ARM.
+// The message that each rank sends to the others. Integers are little-endian, as on x86 and ARM.
 struct Verdict {
   uint64_t hash[2];
   JointCall call;
   int32_t code;
-  char reason[kMaxReason];  // closed by NUL
+  char reason[kMaxReason];  // NUL-terminated
 };
 static_assert(sizeof(Verdict) == 504);
 
@@ -78,7 +78,7 @@ Status judge(const std::vector<Verdict>& verdicts) {
   return {};
 }
 
-// Returns room for the verdicts of all ranks. The other ranks wait for this one, so it tries again
+// Returns memory for the verdicts of all ranks. The other ranks wait for this one, so it retries
 // for about a second if memory is lacking.
 Result<std::vector<Verdict>> make_room(size_t ranks) {
   constexpr int kTrials = 1000;

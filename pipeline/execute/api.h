@@ -1,4 +1,5 @@
-// Wraps the C API of libhetcomm for the executor: statuses become Status, and handles have owners.
+// Wraps the C API of libhetcomm for the executor: status codes become Status, and handles get
+// owners.
 #pragma once
 
 #include <chrono>
@@ -15,32 +16,32 @@
 
 namespace hetcomm::pipeline {
 
-// Makes a status with |text|. Without memory for the text it has the code alone.
+// Makes a status with |text|. If there is no memory for the text, the status has only the code.
 inline Status failure_of(hetcomm_status_t status, const char* text) noexcept {
   const auto code = static_cast<Code>(status);
   return *text == '\0' ? Status(code) : status_or_code(code, [&] { return std::string(text); });
 }
 
-// Returns the status of a call of libhetcomm that has just returned |status| in this thread.
+// Returns the Status for |status|, which a call of libhetcomm has just returned in this thread.
 inline Status of_call(hetcomm_status_t status) noexcept {
   return status == HETCOMM_OK ? Status() : failure_of(status, hetcomm_last_error());
 }
 
-// Returns how an operation ended.
+// Returns the Status with which an operation has ended.
 inline Status of_operation(const hetcomm_completion_t& completion) noexcept {
   return completion.status == HETCOMM_OK ? Status()
                                          : failure_of(completion.status, completion.text);
 }
 
-// Waits for the operation, which ends at its own deadline at the latest. |request| is nullptr
-// afterwards, unless the wait itself has failed, as when |timeout_ns| has passed.
+// Waits for the operation, which ends at its own deadline at the latest. Sets |request| to nullptr,
+// unless the wait itself fails, for example because |timeout_ns| has passed.
 inline Status wait_and_clear(hetcomm_request_t*& request, uint64_t timeout_ns) {
   hetcomm_completion_t completion;
   HETCOMM_RETURN_IF_ERROR(of_call(hetcomm_request_wait(request, timeout_ns, &completion)));
   request = nullptr;
   return of_operation(completion);
 }
-// Returns whether the operation has ended. |request| is nullptr afterwards if it has.
+// Returns whether the operation has ended. If it has, sets |request| to nullptr.
 inline Result<bool> test_and_clear(hetcomm_request_t*& request) {
   hetcomm_completion_t completion;
   const hetcomm_status_t status = hetcomm_request_test(request, &completion);
@@ -50,27 +51,28 @@ inline Result<bool> test_and_clear(hetcomm_request_t*& request) {
   HETCOMM_RETURN_IF_ERROR(of_operation(completion));
   return true;
 }
-// Waits a little before another attempt to get memory, since nothing tells when there is some.
+// Sleeps before another attempt to allocate memory, since there is no notification when memory
+// becomes available.
 inline void wait_for_memory() { std::this_thread::sleep_for(std::chrono::milliseconds(1)); }
 
-// Waits until the operation has ended and no longer uses its memory. |request| is nullptr
-// afterwards.
+// Waits until the operation has ended and no longer uses its memory. Then sets |request| to
+// nullptr.
 inline Status wait(hetcomm_request_t*& request) {
   while (true) {
     Status ended = wait_and_clear(request, HETCOMM_TIMEOUT_INFINITE);
-    // A wait that runs out of memory leaves the operation as it is.
+    // A wait that runs out of memory does not affect the operation.
     if (request == nullptr || ended.code() != Code::kOutOfMemory) return ended;
     wait_for_memory();
   }
 }
-// Waits for the operation, if there is one, and ignores its status.
+// Waits for the operation, if there is one, and ignores its status. Sets |request| to nullptr.
 inline void drain(hetcomm_request_t*& request) {
   if (request != nullptr) static_cast<void>(wait(request));
   request = nullptr;
 }
 
-// Returns a failure with the text of |make| before its own. Without memory for a text, and on
-// success, |status| is unchanged.
+// Returns |status| with the text of |make| in front of its own text. Returns it unchanged on
+// success, or if there is no memory for a text.
 template <typename Make>
 Status annotated(const Status& status, Make&& make) noexcept {
   if (status.ok()) return status;
@@ -78,7 +80,7 @@ Status annotated(const Status& status, Make&& make) noexcept {
   return what.empty() ? status : status.annotate(what);
 }
 
-// Returns what |body| returns, or a failure for an exception.
+// Returns the result of |body|, or a failure if it throws.
 template <typename Body>
 Status status_of(Body&& body) {
   try {
@@ -90,8 +92,8 @@ Status status_of(Body&& body) {
   }
 }
 
-// Destroys a handle that nothing uses any more. A refusal leaks the handle: nobody could do
-// anything about it.
+// Destroys a handle that is no longer used. If the call is refused, the handle leaks, because the
+// caller could not handle the error.
 struct Destroyer {
   void operator()(hetcomm_communicator_t* handle) const {
     static_cast<void>(hetcomm_communicator_destroy(handle));

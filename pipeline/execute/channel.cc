@@ -11,9 +11,9 @@
 namespace hetcomm::pipeline {
 namespace {
 
-// Buffers begin at multiples of this, which suits vector units and pages of devices.
+// Buffers are aligned to this many bytes, which suits vector units and the copy engines of devices.
 constexpr uint64_t kAlignment = 256;
-// The most bytes of the buffers of a tensor.
+// The maximum total size of the buffers of one tensor.
 constexpr uint64_t kMaxBytes = uint64_t{1} << 48;
 
 Result<OwnedLayout> make_layout(const PlanTensor& tensor, const PlanStage& stage) {
@@ -98,7 +98,8 @@ Status Channel::make_reshard(const ChannelPlace& place, Length& length) {
   options.struct_size = sizeof(options);
   options.strategy = boundary.strategy;
   options.in_flight = ends_.in_flight;
-  // The reshard plans of all lengths share a tag, since all ranks make them in the same order.
+  // The reshard plans of all lengths can share a tag, since all ranks create them in the same
+  // order.
   options.tag = place.generation << 32 | 2 * uint64_t{ends_.boundary} | (ends_.is_backward ? 1 : 0);
   options.slice_bytes = boundary.slice_bytes;
   hetcomm_reshard_t* reshard = nullptr;
@@ -119,12 +120,12 @@ Status Channel::allocate(const ChannelPlace& place) {
   return {};
 }
 
-// Makes the buffers as large as the last length needs, which is the greatest.
+// Allocates the buffers of one tensor for the last length, which is the greatest.
 Status Channel::allocate_tensor(const ChannelPlace& place, size_t index) {
   const uint64_t most =
       bytes_of(lengths_.back().tensors[index].type, lengths_.back().shapes[index]);
   const uint64_t distance = (most + kAlignment - 1) / kAlignment * kAlignment;
-  // A layout has at most 2^48 elements, so that the product stays in range.
+  // A layout has at most 2^48 elements, so the product below does not overflow.
   if (distance > kMaxBytes / buffers_.size()) {
     return {Code::kOutOfRange,
             fmt::format("tensor '{}' needs {} buffers of {} bytes",
@@ -166,7 +167,7 @@ Status Channel::begin(RunKind kind, const RunLimits& limits, const std::vector<u
   lengths_of_run_ = &lengths;
   posted_ = 0;
   free_.clear();
-  // Buffers are taken from the end.
+  // pop_free() takes buffers from the end of the list.
   for (size_t at = buffers_.size(); at > 0; --at) free_.push_back(static_cast<uint32_t>(at - 1));
   if (ends_.role != ChannelRole::kReceive) return {};
   for (uint32_t i = 0; i < ends_.in_flight; ++i) HETCOMM_RETURN_IF_ERROR(post());
@@ -192,8 +193,8 @@ Status Channel::start(uint32_t micro_batch, Buffer& buffer) {
   options.stream = stream_;
   options.step = limits_.step;
   options.micro_batch = micro_batch;
-  // Only the end of the run bounds the operation. A receive that is posted ahead is not late before
-  // a step has waited for it for too long.
+  // The timeout is the time left in the run. A receive that is posted ahead must not time out
+  // before a step waits for it, and that wait has its own limit.
   const Result<uint64_t> left_ns = limits_.left_ns();
   if (!left_ns.ok()) return left_ns.status();
   options.timeout_ns = left_ns.value();

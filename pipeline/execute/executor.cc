@@ -23,8 +23,8 @@ uint32_t flags_of(RunKind kind) {
   return kind == RunKind::kEvaluate ? HETCOMM_PIPELINE_EVALUATE : 0;
 }
 
-// Returns the reason with which the other ranks end with ABORTED, unless they have found out by
-// themselves that a rank is lost.
+// Returns the text with which the other ranks end with ABORTED. A rank that has detected the loss
+// of a rank by itself reports that instead.
 std::string text_for_others(uint32_t rank, const Status& failure) {
   return fmt::format("the pipeline ended on rank {} with {}: {}", rank, code_name(failure.code()),
                      printable_beginning(failure.text(), 800));
@@ -57,7 +57,8 @@ Result<std::unique_ptr<Executor>> Executor::create(hetcomm_communicator_t* commu
     record.steps.reserve(made->loaded_->program().steps.size());
     return made->loaded_->open_channels(made->place_);
   });
-  // All ranks have called: what is left of the time limit does not count.
+  // All ranks have arrived by now, so the default timeout applies instead of the rest of
+  // |timeout_ns|.
   HETCOMM_RETURN_IF_ERROR(
       agree(own, JointCall::kCreate, opened, hash, HETCOMM_TIMEOUT_DEFAULT).status);
   made->use(std::move(made->loaded_), std::move(record));
@@ -101,7 +102,7 @@ Status Executor::find_place(hetcomm_communicator_t* communicator) {
   return known.annotate(fmt::format("plan: ranks[{}].device", rank));
 }
 
-// Takes |loaded|, whose channels are open, and |record|, which has room for its steps.
+// Switches to |loaded|, whose channels are open, and |record|, which has capacity for its steps.
 void Executor::use(std::unique_ptr<LoadedPlan> loaded, RunRecord record) {
   loaded_ = std::move(loaded);
   program_ = &loaded_->program();
@@ -136,20 +137,21 @@ Status Executor::set_schedule(std::string_view plan, uint64_t timeout_ns, const 
       agree(communicator_.get(), JointCall::kSetSchedule, prepared, hash, timeout_ns);
   RunRecord record;
   if (agreed.status.ok()) {
-    // The plan before this one is gone on all ranks, and its tags can be used again.
+    // The plan before the current one has been destroyed on all ranks, so its tags are free.
     place_.generation ^= 1;
     const Status opened = status_of([&] {
       record.steps.reserve(next->program().steps.size());
       return next->open_channels(place_);
     });
-    // All ranks have called: what is left of the time limit does not count.
+    // All ranks have arrived by now, so the default timeout applies instead of the rest of
+    // |timeout_ns|.
     agreed =
         agree(communicator_.get(), JointCall::kSetSchedule, opened, hash, HETCOMM_TIMEOUT_DEFAULT);
-    // Ranks may have opened different numbers of channels with these tags. The plan in use keeps
-    // its own.
+    // Ranks may have opened different numbers of channels with these tags, so they are not used
+    // again. The current plan keeps its own tags.
     if (!agreed.status.ok()) place_.generation = (place_.generation | 1) + 1;
   }
-  // A rank that has not heard of the others cannot know which plan they have.
+  // Without an answer from the others, this rank cannot tell which plan they use.
   if (!agreed.all_know) return fail_between_runs(agreed.status);
   HETCOMM_RETURN_IF_ERROR(agreed.status);
   use(std::move(next), std::move(record));
@@ -187,7 +189,7 @@ Status Executor::total(double* values, size_t count, hetcomm_pipeline_totals_t* 
   if (!ended_.ok()) return ended_;
   const double type = totals != nullptr ? totals->norm_type : 0;
   GradientNorm own(type);
-  // The type of the norm, what this rank has of it, and its values.
+  // The type of the norm, this rank's part of the norm, and its values.
   std::vector<uint64_t> words;
   const Status measured = status_of([&]() -> Status {
     HETCOMM_RETURN_IF_ERROR(known);
@@ -217,7 +219,7 @@ Status Executor::total(double* values, size_t count, hetcomm_pipeline_totals_t* 
                     rank_, count, type, rank, all[rank].size() - 3,
                     std::bit_cast<double>(all[rank].front()))};
   }
-  // Adds in the order of ranks, so that all ranks get the same result.
+  // Adds in rank order, so that all ranks get the same result.
   GradientNorm norm(type);
   std::fill_n(values, count, 0.0);
   for (const std::vector<uint64_t>& each : all) {
@@ -259,7 +261,7 @@ Result<Executor::RunWish> Executor::wish_of(const hetcomm_pipeline_run_options_t
   return wish;
 }
 
-// Returns what the trainer answers while the run waits.
+// Calls the trainer's interrupt callback, and returns its answer as a status.
 Status Executor::asked(const RunWish& wish) {
   const hetcomm_status_t answer = wish.interrupt(wish.interrupt_user_data);
   if (answer == HETCOMM_OK) return {};
@@ -275,7 +277,7 @@ Status Executor::run(const hetcomm_pipeline_run_options_t& options) {
     return wish.status();
   });
   if (read.ok()) return run(wish.value());
-  // The other ranks would wait for a run that this one cannot begin.
+  // The other ranks would wait for a run that this rank cannot begin.
   return read.code() == Code::kInvalidArgument ? read : fail_between_runs(read);
 }
 
@@ -304,10 +306,11 @@ Status Executor::run(const RunWish& wish) {
 Status Executor::perform(const RunWish& wish) {
   const Result<uint64_t> left_ns = limits_.left_ns();
   if (!left_ns.ok()) return left_ns.status();
-  // The exchange may last as long as the run, since each wait for it is bounded.
+  // The timeout of the exchange is the time left in the run, since each wait for its result has a
+  // separate limit.
   HETCOMM_RETURN_IF_ERROR(terms_.tell(communicator_.get(), loaded_->plan(), program_->pipeline,
                                       wish.terms, left_ns.value()));
-  // Receives are posted by length.
+  // The receives to post depend on the lengths.
   if (!loaded_->pipeline().lengths.empty()) {
     HETCOMM_RETURN_IF_ERROR(
         terms_.settle(limits_.patience).annotate("waiting for the lengths of the micro-batches"));
@@ -332,7 +335,7 @@ Status Executor::perform(const RunWish& wish) {
   return ended;
 }
 
-// A run that fails before its first step leaves the record of the last one as it is.
+// Called with the first step, so a run that fails earlier keeps the record of the previous run.
 void Executor::begin_record() {
   if (std::exchange(is_recorded_, true)) return;
   record_.step = limits_.step;
@@ -353,7 +356,7 @@ Status Executor::perform_steps(size_t first, size_t count) {
     }
   }
   HETCOMM_RETURN_IF_ERROR(call(first, count, records));
-  // The data of both steps of a pair leaves before their sums are announced.
+  // Sends the output of both steps of a pair before their gradient sums are announced.
   for (size_t i = 0; i < count; ++i) {
     const ProgramStep& step = program_->steps[first + i];
     for (const uint32_t channel : made_by(*program_, step)) {
@@ -368,13 +371,13 @@ Status Executor::perform_steps(size_t first, size_t count) {
   return {};
 }
 
-// Returns |failure| with the step |index| before its text.
+// Returns |failure| with a description of step |index| in front of its text.
 Status Executor::at_step(const Status& failure, size_t index) const {
   return annotated(failure, [&] { return describe(program_->steps[index].action); });
 }
 
 Status Executor::check_run() {
-  // Without a progress thread, data moves only in calls. This one moves it between steps.
+  // Without a progress thread, data moves only during calls. This call moves it between steps.
   HETCOMM_RETURN_IF_ERROR(of_call(hetcomm_context_progress(place_.context)));
   if (is_cancelled_.load(std::memory_order_relaxed)) return {Code::kCancelled, "it was cancelled"};
   HETCOMM_RETURN_IF_ERROR(of_call(hetcomm_communicator_status(communicator_.get())));
@@ -382,13 +385,13 @@ Status Executor::check_run() {
   return limits_.left_ns().status();
 }
 
-// Asks the trainer whether to go on, and checks the run.
+// Calls the trainer's interrupt callback, and checks the run.
 Status Executor::check_waiting() {
   if (limits_.patience.ask) HETCOMM_RETURN_IF_ERROR(limits_.patience.ask());
   return check_run();
 }
 
-// Waits until the step |index| may run.
+// Waits until step |index| can run.
 Status Executor::wait_for(size_t index, StepRecord& record) {
   const ProgramStep& step = program_->steps[index];
   HETCOMM_RETURN_IF_ERROR(check_run());
@@ -408,7 +411,7 @@ Status Executor::wait_for(size_t index, StepRecord& record) {
   return ready;
 }
 
-// Sets |has_data_ns| to the time when the last data came, if a step had to wait for it.
+// If the step had to wait, sets |has_data_ns| to the time at which the last data arrived.
 Status Executor::wait_for_data(const std::vector<uint32_t>& taken, uint32_t micro_batch,
                                uint64_t& has_data_ns) {
   for (const uint32_t channel : taken) {
@@ -440,8 +443,8 @@ Status Executor::wait_for_room(const std::vector<uint32_t>& made, uint32_t micro
   return {};
 }
 
-// Calls the trainer for |count| steps from |first| on, and adds |records| of those that were
-// called.
+// Calls the trainer for |count| steps beginning with |first|. Stores the records of the steps for
+// which it was called.
 Status Executor::call(size_t first, size_t count, const StepRecord* records) {
   reason_[0] = '\0';
   begin_record();
@@ -469,7 +472,7 @@ Status Executor::call(size_t first, size_t count, const StepRecord* records) {
   return {};
 }
 
-// Adds the record of a step that began at |start_ns| and has ended now.
+// Stores the record of a step that began at |start_ns| and ends now.
 void Executor::keep(StepRecord record, uint64_t start_ns) {
   record.start_ns = start_ns - run_began_ns_;
   record.end_ns = clock_ns() - run_began_ns_;
@@ -484,7 +487,7 @@ Status Executor::call_one(const ProgramStep& step, const Call& call) {
   return status_of_callback([&] { return callback->function(callback->user_data, &call.action); });
 }
 
-// Returns how a callback has ended.
+// Runs a callback, and returns its result as a status.
 template <typename Body>
 Status Executor::status_of_callback(Body&& body) const {
   hetcomm_status_t status = HETCOMM_OK;
@@ -500,12 +503,13 @@ Status Executor::status_of_callback(Body&& body) const {
   return outcome(status);
 }
 
-// Returns the status of a callback that has returned |status|, with the reason that it gave.
+// Returns the Status for |status|, which a callback has returned, with the reason that it has
+// written.
 Status Executor::outcome(hetcomm_status_t status) const {
   if (status == HETCOMM_OK) return {};
   const std::string_view reason(reason_, strnlen(reason_, sizeof(reason_)));
   const char* const name = hetcomm_status_name(status);
-  // PENDING, and numbers that are no status, say nothing.
+  // PENDING, and numbers that are not status codes, carry no information.
   const bool is_known = status < 0 && std::string_view(name) != "UNKNOWN";
   return status_or_code(is_known ? static_cast<Code>(status) : Code::kInternal, [&] {
     return reason.empty() ? fmt::format("the callback returned {} ({})", name, status)
@@ -551,7 +555,7 @@ void Executor::fill(const ProgramStep& step, Call& call) {
                  .reason_capacity = sizeof(reason_)};
 }
 
-// Returns the length of the micro-batch of |action|; 0 if it has none.
+// Returns the length of the micro-batch of |action|, or 0 if there is none.
 uint64_t Executor::length_of(const Action& action) const {
   if (!has_micro_batch(action.kind) || terms_.lengths().empty()) return 0;
   return loaded_->pipeline().lengths[terms_.lengths()[action.micro_batch]];
@@ -566,7 +570,7 @@ void Executor::gather(const std::vector<uint32_t>& channels, uint32_t micro_batc
   }
 }
 
-// Releases the items that |step| was the last to read. If it was the last to change the gradients
+// Releases the items that no later step reads. If |step| was the last one to change the gradients
 // of its stage, starts their sums.
 Status Executor::finish(const ProgramStep& step) {
   const uint32_t micro_batch = step.action.micro_batch;
@@ -578,8 +582,8 @@ Status Executor::finish(const ProgramStep& step) {
   return sums_->finish_chunk(step.chunk, limits_);
 }
 
-// Calls reduce_grad where the schedule has no step for it: |step| was the last one that changes the
-// gradients of its stage, and its data has left.
+// Calls reduce_grad if the schedule has no step for it. |step| was the last one to change the
+// gradients of its stage, and its output has been sent.
 Status Executor::announce_sums(const ProgramStep& step) {
   ProgramStep reduction;
   reduction.chunk = step.chunk;
@@ -595,7 +599,8 @@ void Executor::release(const std::vector<uint32_t>& channels, uint32_t micro_bat
   for (const uint32_t channel : channels) loaded_->channels()[channel].release(micro_batch);
 }
 
-// Waits until all data has left, and all ranks have come to their end.
+// Waits until all data has been sent, all gradient sums are complete, and all ranks have reached
+// the end of the run.
 Status Executor::wait_for_end() {
   for (Channel& each : loaded_->channels()) {
     const Status sent = each.settle();
@@ -614,7 +619,7 @@ Status Executor::meet_all() {
   HETCOMM_RETURN_IF_ERROR(terms_.settle(limits_.patience));
   const Result<uint64_t> left_ns = limits_.left_ns();
   if (!left_ns.ok()) return left_ns.status();
-  // A run without a time limit of its own applies the library's limit to each wait.
+  // A run without its own time limit uses the library's timeout for each wait.
   const bool has_own_limit = limits_.patience.wait_ns == UINT64_MAX;
   hetcomm_collective_options_t options{};
   options.struct_size = sizeof(options);
@@ -623,8 +628,8 @@ Status Executor::meet_all() {
   return wait_patiently({.ask = limits_.patience.ask}, meeting_);
 }
 
-// Returns what this rank tells its trainer. If another rank has ended the run, its reason comes
-// first.
+// Returns the status to report to this rank's trainer. If another rank has ended the run, the text
+// begins with that rank's reason.
 Status Executor::told_here(const Status& failure) const {
   if (failure.code() == Code::kAborted) {
     const Status why = of_call(hetcomm_communicator_status(communicator_.get()));
@@ -641,9 +646,9 @@ std::string Executor::describe_place() const {
                                       : std::string("end of its steps");
 }
 
-// Aborts the communicator, and those that were split from it, on all ranks. While there is no
-// memory for that it tries again until the time limit of the run, or else as long as it would wait
-// for an operation.
+// Aborts the communicator, and those that were split from it, on all ranks. If memory is lacking,
+// it retries until the time limit of the run. Without such a limit, it retries for
+// |wait_limit_ns_|.
 void Executor::announce(const Status& failure) {
   Status told = status_of([&] {
     return of_call(hetcomm_communicator_abort(communicator_.get(),
@@ -664,7 +669,7 @@ void Executor::announce(const Status& failure) {
 // Ends the pipeline on all ranks, and waits until no operation uses its buffers.
 Status Executor::fail(const Status& failure) {
   Status told = failure;
-  // Without memory for a text the status alone is told.
+  // If there is no memory for a text, only the status code is reported.
   try {
     if (is_cancelled_.load(std::memory_order_relaxed)) {
       told = Code::kCancelled;
@@ -681,14 +686,14 @@ Status Executor::fail(const Status& failure) {
   terms_.drain();
   drain(meeting_);
   if (sums_) sums_->drain();
-  // A caller would conclude from these two codes that no run has begun.
+  // These two codes would tell the caller that no run has begun.
   ended_ = !says_none_began ? told : status_or_code(Code::kInternal, [&] {
     return fmt::format("{} ({})", told.text(), code_name(told.code()));
   });
   return ended_;
 }
 
-// As fail(), for a call between two runs: the limits of the last run do not count.
+// Like fail(), but for a call between two runs: the limits of the last run do not apply.
 Status Executor::fail_between_runs(const Status& failure) {
   limits_ = {};
   return fail(failure);

@@ -1,9 +1,9 @@
-// Executor performs a pipeline plan on one rank. Its contract is that of hetcomm/pipeline.h.
+// Executor runs a pipeline plan on one rank. Its contract is that of hetcomm/pipeline.h.
 //
-// The calling thread goes through the program (program.h): it waits for what a step reads and for
-// room for what it writes, posts the next receives, calls the trainer and sends what was made. Data
-// moves in a communicator of the executor's own, so that an abort ends the pipeline on all ranks
-// and nothing else.
+// The calling thread executes the program (program.h) step by step: it waits for the input of a
+// step and for free output buffers, posts the next receives, calls the trainer and sends the
+// output. The executor has a separate communicator for its data, so an abort ends the pipeline on
+// all ranks and nothing else.
 #pragma once
 
 #include <atomic>
@@ -30,8 +30,8 @@ namespace hetcomm::pipeline {
 
 class Executor {
  public:
-  // Collective over |communicator|; fails on all ranks if it fails on one. |known| is the status of
-  // the caller's own checks. If it is a failure, the call tells the other ranks.
+  // Collective over |communicator|. If it fails on one rank, it fails on all. |known| is the status
+  // of the caller's own checks. If it is a failure, the call reports it to the other ranks.
   static Result<std::unique_ptr<Executor>> create(hetcomm_communicator_t* communicator,
                                                   std::string_view plan, Trainer trainer,
                                                   uint64_t timeout_ns, const Status& known);
@@ -39,16 +39,18 @@ class Executor {
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
 
-  // Fails with kInvalidArgument, and begins no run, if |options| do not fit the plan.
+  // Runs the plan once. Fails with kInvalidArgument, and begins no run, if |options| do not match
+  // the plan.
   Status run(const hetcomm_pipeline_run_options_t& options);
   // Replaces the plan between two runs. Collective. If it fails on any rank, nothing changes on any
-  // rank. If the ranks cannot tell each other, it ends the pipeline. |known| as for create().
+  // rank. If the ranks cannot agree on the outcome, it ends the pipeline. |known| is as for
+  // create().
   Status set_schedule(std::string_view plan, uint64_t timeout_ns, const Status& known);
-  // Replaces the gradients that runs add up. Collective, as set_schedule().
+  // Replaces the gradients that runs add up. Collective, with the same rules as set_schedule().
   Status set_gradients(const hetcomm_pipeline_gradient_t* gradients, size_t count,
                        uint64_t timeout_ns, const Status& known);
-  // Adds up |values| over all ranks, and finds the norm of the gradients unless |totals| is null.
-  // Collective, as set_schedule().
+  // Adds up |values| over all ranks, and computes the norm of the gradients unless |totals| is
+  // null. Collective, with the same rules as set_schedule().
   Status total(double* values, size_t count, hetcomm_pipeline_totals_t* totals, uint64_t timeout_ns,
                const Status& known);
   Status cancel(const char* reason);
@@ -56,7 +58,7 @@ class Executor {
   Status check_process() const;
 
   hetcomm_pipeline_facts_t facts() const;
-  // The program and the record of the last run.
+  // The program and the record of the last run that reached its first step.
   const Program& last_program() const { return loaded_->program(record_.kind); }
   const RunRecord& last_run() const { return record_; }
 
@@ -70,7 +72,7 @@ class Executor {
     hetcomm_pipeline_interrupt_t interrupt = nullptr;
     void* interrupt_user_data = nullptr;
   };
-  // The arguments of the next callback: the tensors of its channels, one after the other.
+  // The arguments of a callback. Each list has the tensors of several channels, channel by channel.
   struct Call {
     hetcomm_pipeline_action_t action;
     std::vector<hetcomm_pipeline_tensor_t> inputs;
@@ -87,10 +89,10 @@ class Executor {
   Result<RunWish> wish_of(const hetcomm_pipeline_run_options_t& options) const;
   Status run(const RunWish& wish);
   Status perform(const RunWish& wish);
-  // Performs |count| steps from |first| on: one, or a pair.
+  // Runs |count| steps beginning with |first|: one step, or the two steps of a pair.
   Status perform_steps(size_t first, size_t count);
   Status at_step(const Status& failure, size_t index) const;
-  // Fails if the run has ended.
+  // Fails if the run has been cancelled or aborted, or its time limit has passed.
   Status check_run();
   Status check_waiting();
   Status wait_for(size_t index, StepRecord& record);
@@ -112,7 +114,7 @@ class Executor {
   Status announce_sums(const ProgramStep& step);
   void release(const std::vector<uint32_t>& channels, uint32_t micro_batch);
   Status wait_for_end();
-  // Waits until all ranks have come here.
+  // Waits until all ranks have reached the end of the run.
   Status meet_all();
   static Status asked(const RunWish& wish);
   Status told_here(const Status& failure) const;
@@ -127,20 +129,20 @@ class Executor {
   std::unique_ptr<LoadedPlan> loaded_;
   std::unique_ptr<GradientSums> sums_;
   uint32_t rank_ = 0;
-  RunKind kind_ = RunKind::kTrain;    // of the current run
-  const Program* program_ = nullptr;  // of the current run, or the last one
-  bool is_recorded_ = false;          // |record_| is of the current run
+  RunKind kind_ = RunKind::kTrain;    // kind of the current run
+  const Program* program_ = nullptr;  // program of the current run, or of the last one
+  bool is_recorded_ = false;          // |record_| belongs to the current run
   Terms terms_;
   hetcomm_request_t* meeting_ = nullptr;  // the barrier at the end of a run
   Call calls_[2];
   char reason_[512] = {};
   RunRecord record_;
   uint64_t run_began_ns_ = 0;
-  uint64_t wait_limit_ns_ = 0;  // HETCOMM_TIMEOUT
+  uint64_t wait_limit_ns_ = 0;  // the value of HETCOMM_TIMEOUT
   RunLimits limits_;
-  size_t at_ = 0;  // the step that is performed
+  size_t at_ = 0;  // index of the current step
   hetcomm_pipeline_facts_t facts_{};
-  Status ended_;  // why the pipeline has ended
+  Status ended_;  // the failure that has ended the pipeline
   std::atomic<bool> is_cancelled_{false};
   std::mutex cancel_mutex_;
   std::string cancel_reason_;

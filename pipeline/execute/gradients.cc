@@ -19,7 +19,8 @@ namespace {
 
 constexpr uint32_t kMaxChunks = 64;
 
-// Returns the number of a stage among all pipelines. Its ranks hold an item by one layout.
+// Returns a number that identifies a stage among all pipelines. The ranks of a stage hold an item
+// in one layout.
 uint32_t holder_of(uint32_t pipeline, uint32_t stage) { return pipeline << 14 | stage; }
 
 bool holds(const PipelinePlan& plan, uint32_t pipeline, uint32_t stage, uint32_t item) {
@@ -32,7 +33,7 @@ bool holds(const PipelinePlan& plan, uint32_t pipeline, uint32_t stage, uint32_t
   });
 }
 
-// Words is a list of numbers that are appended and read in order.
+// Words is a list of 64-bit numbers that are appended, and read in the same order.
 class Words {
  public:
   Words() = default;
@@ -88,7 +89,7 @@ HeldGradient take(Words& words) {
   return gradient;
 }
 
-// Reads the parts of |rank|.
+// Reads the parts of |rank| from |layout|.
 Result<HeldGradient> read_layout(const hetcomm_layout_t* layout, uint32_t rank) {
   HeldGradient held;
   hetcomm_layout_facts_t facts{};
@@ -119,7 +120,7 @@ Result<HeldGradient> read_layout(const hetcomm_layout_t* layout, uint32_t rank) 
       part.strides[d - 1] = is_dense ? stride : each.strides[d - 1];
       stride *= part.box.extent(d - 1);
     }
-    // Padding belongs to no rank.
+    // Removes the padding, which belongs to no rank.
     for (size_t d = 0; d < dimensions; ++d) {
       part.box.end[d] = std::min(part.box.end[d], held.shape[d]);
       part.box.begin[d] = std::min(part.box.begin[d], part.box.end[d]);
@@ -129,7 +130,7 @@ Result<HeldGradient> read_layout(const hetcomm_layout_t* layout, uint32_t rank) 
   return held;
 }
 
-// Returns the number of elements from the beginning of the memory to the last one.
+// Returns the number of elements from the beginning of the memory up to and including the last one.
 uint64_t elements_needed(const HeldGradient& gradient) {
   uint64_t needed = 0;
   for (const GradientPart& part : gradient.parts) {
@@ -144,7 +145,7 @@ uint64_t elements_needed(const HeldGradient& gradient) {
 
 uint64_t element_bytes(int32_t type) { return size_of(static_cast<ElementType>(type)); }
 
-// Finds out where a plain pointer leads, and checks the bounds of a memory.
+// Resolves a plain pointer to its memory, and checks a memory handle's bounds.
 Status find_memory(hetcomm_context_t* context, hetcomm_buffer_t& buffer) {
   if (buffer.length == 0) return {};
   if (buffer.memory == nullptr) {
@@ -224,7 +225,7 @@ Status GradientSums::open(const ChannelPlace& place, uint64_t timeout_ns) {
   int32_t rank = 0;
   int32_t size = 0;
   HETCOMM_RETURN_IF_ERROR(of_call(hetcomm_communicator_rank(place.communicator, &rank, &size)));
-  // Offsets were not exchanged, so this rank takes its own list.
+  // Offsets were not exchanged, so this rank's entry is replaced by its own list.
   auto& own = held[static_cast<size_t>(rank)];
   own.clear();
   for (const Given& each : given_) own.push_back(each.held);
@@ -246,9 +247,9 @@ Status GradientSums::open(const ChannelPlace& place, uint64_t timeout_ns) {
   return {};
 }
 
-// All ranks that hold an item have to give its gradients.
+// Fails if a rank that holds an item does not specify all gradients that others specify for it.
 Status GradientSums::check_complete(const std::vector<std::vector<HeldGradient>>& held) const {
-  std::map<std::pair<uint32_t, uint32_t>, std::set<uint32_t>> givers;  // by item and index
+  std::map<std::pair<uint32_t, uint32_t>, std::set<uint32_t>> givers;  // keyed by item and index
   for (uint32_t rank = 0; rank < held.size(); ++rank) {
     for (const HeldGradient& each : held[rank]) givers[{each.item, each.index}].insert(rank);
   }
@@ -268,7 +269,7 @@ Status GradientSums::check_complete(const std::vector<std::vector<HeldGradient>>
   return {};
 }
 
-// Gathers what each rank holds.
+// Collects the gradients that each rank holds.
 Status GradientSums::exchange(const ChannelPlace& place, uint64_t timeout_ns,
                               std::vector<std::vector<HeldGradient>>& held) const {
   Words own;
@@ -284,14 +285,14 @@ Status GradientSums::exchange(const ChannelPlace& place, uint64_t timeout_ns,
   return {};
 }
 
-// Makes the communicators of the sets, in rounds in which no rank is in two of them.
+// Creates the communicators of the sets, in rounds in which each rank is in at most one set.
 Status GradientSums::split(const ChannelPlace& place) {
   int32_t rank = 0;
   int32_t size = 0;
   HETCOMM_RETURN_IF_ERROR(of_call(hetcomm_communicator_rank(place.communicator, &rank, &size)));
   const auto own = static_cast<uint32_t>(rank);
   std::vector<std::vector<size_t>> rounds;
-  std::vector<std::vector<bool>> taken;  // by round and rank
+  std::vector<std::vector<bool>> taken;  // indexed by round and rank
   for (size_t i = 0; i < plan_.sets.size(); ++i) {
     size_t round = 0;
     const auto is_free = [&](uint32_t each) { return !taken[round][each]; };
@@ -308,7 +309,7 @@ Status GradientSums::split(const ChannelPlace& place) {
   }
   for (const std::vector<size_t>& round : rounds) {
     int32_t color = -1;
-    int32_t key = 0;  // this rank's place in the set
+    int32_t key = 0;  // this rank's index in the set
     for (const size_t i : round) {
       const auto found = std::find(plan_.sets[i].begin(), plan_.sets[i].end(), own);
       if (found == plan_.sets[i].end()) continue;
@@ -328,8 +329,8 @@ Status GradientSums::split(const ChannelPlace& place) {
   return {};
 }
 
-// Returns whether the sum can be formed in place. It has to be one large piece without gaps, which
-// no other set of this rank reads.
+// Returns whether the sum can be formed in place. The bucket must be one large piece without gaps
+// that no other set of this rank uses.
 bool GradientSums::is_dense(const SumBucket& bucket) const {
   const SumPiece& piece = bucket.pieces.front();
   if (bucket.pieces.size() != 1 || !piece.keeps_result || !piece.is_in_one_set) return false;
@@ -365,7 +366,7 @@ Status GradientSums::start_ready(const RunLimits& limits) {
   return {};
 }
 
-// Names the ranks of the bucket's set, since the texts of its communicator count them from 0.
+// Names the ranks of the bucket's set, since error texts of its communicator number them from 0.
 std::string GradientSums::describe(const Bucket& bucket) const {
   return fmt::format("adding the gradients of item {} over the ranks {}, which count from 0",
                      bucket.plan->item, fmt::join(plan_.sets[bucket.plan->set], ", "));
@@ -394,12 +395,12 @@ Status GradientSums::start(Set& set, Bucket& bucket, const RunLimits& limits) {
                                    HETCOMM_REDUCE_SUM, &options, &bucket.request));
 }
 
-// Copies a piece between the rank's memory and its packed form.
+// Copies a piece from the rank's memory to its packed form, or back.
 Status GradientSums::move_piece(const SumPiece& piece, std::byte* packed, bool to_packed) const {
   const Given& given = given_[piece.gradient];
   const uint64_t size = element_bytes(given.held.type);
   const size_t dimensions = piece.box.dimensions;
-  // A run covers the last dimensions, as far as they have no gaps.
+  // A run covers the innermost dimensions that are contiguous.
   uint64_t run = 1;
   size_t outer = dimensions;
   while (outer > 0 && (piece.box.extent(outer - 1) == 1 || piece.strides[outer - 1] == run)) {
@@ -431,7 +432,7 @@ Status GradientSums::move_piece(const SumPiece& piece, std::byte* packed, bool t
 Status GradientSums::settle(const RunLimits& limits, const std::function<Status()>& check) {
   finished_ = UINT64_MAX;
   HETCOMM_RETURN_IF_ERROR(start_ready(limits));
-  // check() also learns from the pipeline's own communicator that the run has ended.
+  // check() also detects from the pipeline's own communicator that the run has ended.
   const Patience patience{.wait_ns = limits.patience.wait_ns, .ask = check};
   for (Bucket& bucket : buckets_) {
     if (bucket.request == nullptr) continue;
@@ -456,8 +457,8 @@ Status GradientSums::measure(GradientNorm& norm) const {
     const int32_t type = given_[whole.gradient].held.type;
     const uint64_t size = element_bytes(type);
     const size_t dimensions = whole.box.dimensions;
-    // Copies slabs along the first dimension longer than 1. A slab has about kChunkBytes, and at
-    // least one row.
+    // Copies slabs along the first dimension that is longer than 1. A slab has at most kChunkBytes,
+    // but at least one row.
     size_t along = 0;
     while (along + 1 < dimensions && whole.box.extent(along) == 1) ++along;
     const uint64_t rows = dimensions > 0 ? whole.box.extent(along) : 1;

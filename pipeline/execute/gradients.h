@@ -1,8 +1,9 @@
-// GradientSums: adds up the gradients that a rank has given over the ranks that hold the same, as
-// the stages of this rank finish theirs.
+// GradientSums adds up the gradients that a rank has specified, over all ranks that hold the same
+// gradients. It starts the sums as the stages of this rank finish their gradients.
 //
-// Each set of ranks (sum_plan.h) has a communicator. Its buckets are started in their order, by
-// each rank as soon as its stages have made them and those before.
+// Each set of ranks (sum_plan.h) has a communicator. Its buckets are started in a fixed order. A
+// rank starts a bucket once its stages have finished the gradients of that bucket and of all
+// earlier ones.
 #pragma once
 
 #include <cstddef>
@@ -25,41 +26,44 @@ namespace hetcomm::pipeline {
 
 class GradientSums {
  public:
-  // Reads what this rank gives, and checks it against |plan|. |plan| must live until open() has
-  // returned. The rank is program.rank. Plain pointers may lead to memory of a device of |context|.
+  // Stores the gradients of this rank, and checks them against |plan|, which must stay valid until
+  // open() has returned. The rank is program.rank. Plain pointers may refer to device memory of
+  // |context|.
   Status give(const hetcomm_pipeline_gradient_t* gradients, size_t count,
               hetcomm_context_t* context, const PipelinePlan& plan, const Program& program);
-  // Collective, after give() has succeeded on all ranks: learns what the other ranks hold, and
-  // makes the sets.
+  // Collective, after give() has succeeded on all ranks. Exchanges the lists of gradients, and
+  // creates the sets.
   Status open(const ChannelPlace& place, uint64_t timeout_ns);
 
-  // Return whether this rank adds up nothing, and whether it has given any gradient at all.
+  // is_empty() returns true if this rank takes part in no sum. has_gradients() returns true if it
+  // has specified any gradients.
   bool is_empty() const { return buckets_.empty(); }
   bool has_gradients() const { return !given_.empty(); }
   uint64_t buffer_bytes() const { return buffer_bytes_; }
 
   void begin();
-  // Says that the steps of chunk |chunk| have made all its gradients. Starts the sums that can
-  // start.
+  // Records that the steps of |chunk| have finished all its gradients. Starts the sums that are
+  // ready.
   Status finish_chunk(uint32_t chunk, const RunLimits& limits);
-  // Starts what was not started, and waits until all sums are there. In the wait, check() tells
-  // whether the run has ended.
+  // Starts the remaining sums, and waits until all are complete. Calls |check| during the wait. A
+  // failure of |check| ends the wait.
   Status settle(const RunLimits& limits, const std::function<Status()>& check);
-  // Adds the elements that count on this rank to |norm|. No run may be under way.
+  // Adds to |norm| the elements that are assigned to this rank. No run may be in progress.
   Status measure(GradientNorm& norm) const;
-  // Waits until no operation is under way. The communicator that open() got must have been aborted.
+  // Waits until no operation is in progress. The communicator that was passed to open() must have
+  // been aborted.
   void drain();
 
  private:
   struct Given {
     HeldGradient held;
     hetcomm_buffer_t buffer{};
-    uint64_t chunks = 0;  // bits: chunks of this rank that hold the item
+    uint64_t chunks = 0;  // bit set: the chunks of this rank that hold the item
   };
   struct Bucket {
     const SumBucket* plan = nullptr;
-    std::vector<std::byte> packed;  // empty: the sum is formed in the buffer of the only piece
-    uint64_t chunks = 0;            // bits: chunks that have to finish before it starts
+    std::vector<std::byte> packed;  // empty: the sum is formed in place in the only piece
+    uint64_t chunks = 0;            // bit set: the chunks that have to finish before it starts
     hetcomm_request_t* request = nullptr;
   };
   struct Set {
@@ -81,9 +85,9 @@ class GradientSums {
   const PipelinePlan* of_ = nullptr;
   std::vector<Given> given_;
   SumPlan plan_;
-  std::vector<Set> sets_;  // the sets that this rank is in
+  std::vector<Set> sets_;  // the sets that include this rank
   std::vector<Bucket> buckets_;
-  uint64_t finished_ = 0;  // bits: chunks that have finished in this run
+  uint64_t finished_ = 0;  // bit set: the chunks that have finished in this run
   uint64_t buffer_bytes_ = 0;
 };
 

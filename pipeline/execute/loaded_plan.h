@@ -1,4 +1,4 @@
-// LoadedPlan holds what one rank needs of a pipeline plan: its programs and its channels.
+// LoadedPlan holds one rank's view of a pipeline plan: its programs and its channels.
 #pragma once
 
 #include <array>
@@ -24,14 +24,14 @@ class LoadedPlan {
   LoadedPlan(const LoadedPlan&) = delete;
   LoadedPlan& operator=(const LoadedPlan&) = delete;
 
-  // Fails if |trainer| lacks a callback, or has a stream of another device.
+  // Fails if |trainer| lacks a callback, or has a stream of a wrong device.
   Status check_trainer(const Trainer& trainer) const;
-  // Fails unless this plan has the same stages on the same ranks, and the same tensors between
-  // them, as |other|.
+  // Fails unless this plan has the same stages on the same ranks as |other|, and the same tensors
+  // between them.
   Status check_like(const LoadedPlan& other) const;
-  // Fails if sums could begin before the stream of |trainer| has made the gradients.
+  // Fails if sums could start before the gradients are complete on the stream of |trainer|.
   Status check_sums(const Trainer& trainer) const;
-  // Makes buffers and reshard plans. All ranks of place.communicator do so in the same order.
+  // Creates the buffers and the reshard plans. All ranks of place.communicator call it together.
   Status open_channels(const ChannelPlace& place);
 
   const PipelinePlan& plan() const { return plan_; }
@@ -54,7 +54,7 @@ class LoadedPlan {
   PlanHash hash_{};
   bool trains_ = false;
   std::array<Program, kRunKinds> programs_;
-  std::vector<Channel> channels_;  // one for each of Program::channels, in the same order
+  std::vector<Channel> channels_;  // one for each entry of Program::channels, in the same order
 };
 
 }  // namespace hetcomm::pipeline

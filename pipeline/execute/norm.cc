@@ -18,12 +18,11 @@ Value read_at(const std::byte* data, uint64_t index) {
   return value;
 }
 
-// NaN counts as the greatest.
+// Returns the maximum. NaN counts as the greatest value.
 double greater(double one, double other) { return std::isnan(other) || other > one ? other : one; }
 
-// Returns the value of a float with |exponent_bits| and |fraction_bits| behind a sign.
-// |has_infinity|: the greatest exponent is for infinity and for what is no number; otherwise only
-// all ones are no number.
+// Returns the value of a float with |exponent_bits| and |fraction_bits| after the sign bit. With
+// |has_infinity|, the greatest exponent encodes infinity and NaN. Otherwise only all ones are NaN.
 double value_of(uint32_t bits, int exponent_bits, int fraction_bits, bool has_infinity) {
   const uint32_t most = (1u << exponent_bits) - 1;
   const uint32_t exponent = bits >> fraction_bits & most;

@@ -8,17 +8,18 @@ namespace hetcomm::pipeline {
 
 class GradientNorm {
  public:
-  // |type| is the p of the p-norm, above 0. If infinite, the norm is the greatest absolute value.
+  // |type| is the p of the p-norm, and is positive. If it is infinite, the norm is the maximum
+  // absolute value.
   explicit GradientNorm(double type) : type_(type) {}
 
   // Adds |count| elements of |datatype|, one of HETCOMM_INT8 to HETCOMM_COMPLEX128.
   void add(const std::byte* data, uint64_t count, int32_t datatype);
-  // Adds what another rank has.
+  // Adds the part of another rank.
   void add(double part, bool has_nonfinite);
 
-  // Returns the sum of powers, or the greatest absolute value.
+  // Returns the sum of powers, or the maximum absolute value if the type is infinite.
   double part() const { return part_; }
-  // Returns whether an element was infinite or no number.
+  // Returns whether any element was infinite or NaN.
   bool has_nonfinite() const { return has_nonfinite_; }
   double norm() const;
 

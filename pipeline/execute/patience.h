@@ -1,4 +1,4 @@
-// Patience says how long a run waits for an operation, and what it asks during the wait.
+// Patience defines how long a run waits for an operation, and a function to call during the wait.
 #pragma once
 
 #include <algorithm>
@@ -12,16 +12,15 @@
 namespace hetcomm::pipeline {
 
 struct Patience {
-  uint64_t wait_ns = UINT64_MAX;  // bound of each wait
-  // Called about every kAskNs while something waits. A failure ends the wait. Empty: nothing is
-  // asked.
+  uint64_t wait_ns = UINT64_MAX;  // limit of each wait
+  // Called about every kAskNs during a wait. A failure ends the wait. May be empty.
   std::function<Status()> ask;
 
   static constexpr uint64_t kAskNs = 50'000'000;
 };
 
-// Calls wait(ns) until it returns a status. wait(ns) returns none if it has waited |ns| in vain.
-// Fails with kTimedOut when |patience| has run out.
+// Calls wait(ns) until it returns a status. It returns nullopt if |ns| has passed without a result.
+// Fails with kTimedOut when the limit of |patience| is reached.
 template <typename Wait>
 Status wait_patiently(const Patience& patience, Wait&& wait) {
   for (uint64_t waited_ns = 0; waited_ns < patience.wait_ns;) {
@@ -35,8 +34,8 @@ Status wait_patiently(const Patience& patience, Wait&& wait) {
   return {Code::kTimedOut, "waited for HETCOMM_TIMEOUT"};
 }
 
-// Waits for |request|, which is nullptr afterwards unless the patience has run out or an answer was
-// a failure.
+// Waits for |request|, and sets it to nullptr. It is unchanged if the wait timed out or
+// |patience.ask| failed.
 inline Status wait_patiently(const Patience& patience, hetcomm_request_t*& request) {
   return wait_patiently(patience, [&](uint64_t ns) -> std::optional<Status> {
     const Status ended = wait_and_clear(request, ns);

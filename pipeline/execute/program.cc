@@ -73,9 +73,9 @@ class ProgramMaker {
     program_.channels.push_back(std::move(channel));
   }
 
-  // Numbers the items of all channels, in the order in which their makers' steps come.
+  // Numbers the items of all channels in the order of the steps that produce them.
   void number_items() {
-    // Channels of activations, then of gradients, by the stage that makes the items.
+    // Channels of activations and of gradients, each indexed by the stage that produces the items.
     std::vector<std::vector<uint32_t>> made[2];
     for (auto& each : made) each.resize(view_.schedule.stages());
     std::set<uint32_t> groups;
@@ -102,8 +102,8 @@ class ProgramMaker {
   void add_steps(const std::vector<Action>& actions) {
     const bool has_backward = trains(actions);
     std::set<uint32_t> free_slots;
-    std::vector<uint32_t> freed;  // by the steps of a pair, which may run at the same time
-    // By chunk and micro-batch.
+    std::vector<uint32_t> freed;  // slots to reuse after the pair, whose steps can overlap
+    // Indexed by chunk and micro-batch.
     std::vector<std::vector<uint32_t>> slots(program_.chunks.size());
     for (auto& each : slots) each.resize(pipeline_.micro_batches);
     program_.steps.reserve(actions.size());
@@ -138,9 +138,9 @@ class ProgramMaker {
     }
   }
 
-  // Counts the buffers of each channel. A receive is posted for an item when the item |in_flight|
-  // before it is taken. So |in_flight| buffers are needed beside those that are being read. The two
-  // steps of a pair begin together.
+  // Counts the buffers of each channel. When an item is taken, a receive is posted for the item
+  // |in_flight| positions later. A channel therefore needs |in_flight| buffers in addition to those
+  // that are being read. The two steps of a pair begin together.
   void count_buffers() {
     std::vector<uint32_t> held(program_.channels.size());
     std::vector<uint32_t> most(program_.channels.size());
@@ -176,7 +176,7 @@ class ProgramMaker {
   const PipelineView& view_;
   const Schedule& performed_;
   Program& program_;
-  std::vector<uint32_t> chunk_of_;  // by stage of this rank
+  std::vector<uint32_t> chunk_of_;  // indexed by stage, for the stages of this rank
 };
 
 const std::vector<uint32_t>& none() {

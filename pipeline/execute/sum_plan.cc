@@ -17,7 +17,7 @@ namespace {
 
 constexpr size_t kMaxPieces = size_t{1} << 20;
 
-// One rank's copy of a piece: it belongs to a term of a holder.
+// A rank's copy of a piece, which belongs to one term of a holder.
 struct Holding {
   uint32_t holder = 0;
   uint32_t term = 0;
@@ -31,7 +31,7 @@ std::string name_of(const HeldGradient& gradient) {
   return fmt::format("gradient {} of item {}", gradient.index, gradient.item);
 }
 
-// SharedTensor describes how all ranks together hold one tensor.
+// SharedTensor describes the parts of one tensor that all ranks hold.
 class SharedTensor {
  public:
   explicit SharedTensor(const HeldGradient& first) : first_(first), cuts_(first.shape.size()) {}
@@ -57,14 +57,14 @@ class SharedTensor {
     return {};
   }
 
-  // Calls use(box, sets of ranks) for each piece, in the order of its elements.
+  // Calls use(box, sets of ranks) for each piece, in index order.
   template <typename Use>
   Status for_each_piece(Use&& use) const {
     std::vector<std::vector<uint64_t>> cuts;
     size_t pieces = 1;
     for (const std::set<uint64_t>& each : cuts_) {
       cuts.emplace_back(each.begin(), each.end());
-      if (cuts.back().empty()) return {};  // nobody holds anything of it
+      if (cuts.back().empty()) return {};  // no rank holds any elements
       const size_t count = cuts.back().size() - 1;
       if (count == 0 || pieces > kMaxPieces / count) return too_many();
       pieces *= count;
@@ -86,7 +86,7 @@ class SharedTensor {
   }
 
  private:
-  using Bounds = std::vector<std::pair<uint64_t, uint64_t>>;  // by dimension
+  using Bounds = std::vector<std::pair<uint64_t, uint64_t>>;  // indexed by dimension
 
   Bounds bounds_of(const reshard::Box& box) const {
     Bounds bounds;
@@ -99,7 +99,7 @@ class SharedTensor {
             fmt::format("{} is cut into more than {} pieces", name_of(first_), kMaxPieces)};
   }
 
-  // Calls use(piece) for the pieces inside |bounds|.
+  // Calls use(piece) for each piece inside |bounds|.
   template <typename Use>
   static void for_each_in(const std::vector<std::vector<uint64_t>>& cuts, const Bounds& bounds,
                           Use&& use) {
@@ -139,10 +139,10 @@ class SharedTensor {
     return box;
   }
 
-  // Returns the sets of ranks that add a piece: one copy of each term of each holder.
+  // Returns the sets of ranks that add a piece. Each has one copy of each term of each holder.
   Result<std::vector<std::vector<uint32_t>>> sets_of(std::vector<Holding> holdings) const {
     std::sort(holdings.begin(), holdings.end());
-    std::vector<std::vector<uint32_t>> copies;  // by term of each holder
+    std::vector<std::vector<uint32_t>> copies;  // ranks, for each term of each holder
     for (size_t i = 0; i < holdings.size(); ++i) {
       const Holding* const before = i == 0 ? nullptr : &holdings[i - 1];
       const bool is_new = before == nullptr || holdings[i].holder != before->holder ||
@@ -179,15 +179,15 @@ class SharedTensor {
   }
 
   const HeldGradient& first_;
-  std::vector<std::set<uint64_t>> cuts_;  // by dimension
-  std::map<uint32_t, uint32_t> terms_;    // by holder
+  std::vector<std::set<uint64_t>> cuts_;  // indexed by dimension
+  std::map<uint32_t, uint32_t> terms_;    // keyed by holder: number of terms
   std::map<Bounds, std::vector<Holding>> boxes_;
 };
 
 // Fails unless copy 0 of each term has as many elements as the tensor.
 Status check_whole(const std::vector<std::vector<HeldGradient>>& held) {
   using Term = std::tuple<uint32_t, uint32_t, uint32_t, uint32_t>;  // item, index, holder, term
-  std::map<Term, uint64_t> elements;                                // of copy 0
+  std::map<Term, uint64_t> elements;                                // elements of copy 0
   std::map<Term, const HeldGradient*> named;
   for (const auto& of_rank : held) {
     for (const HeldGradient& gradient : of_rank) {
@@ -209,8 +209,8 @@ Status check_whole(const std::vector<std::vector<HeldGradient>>& held) {
   return {};
 }
 
-// Writes the place of |box| in this rank's memory to |piece|. Returns false if the rank does not
-// hold it.
+// Writes the location of |box| in this rank's memory to |piece|. Returns false if the rank does not
+// hold |box|.
 bool find_place(const HeldGradient& gradient, const reshard::Box& box, SumPiece& piece) {
   const size_t dimensions = gradient.shape.size();
   for (const GradientPart& part : gradient.parts) {
@@ -245,8 +245,8 @@ Result<SumPlan> plan_sums(const std::vector<std::vector<HeldGradient>>& held, ui
   }
   HETCOMM_RETURN_IF_ERROR(check_whole(held));
   std::set<std::vector<uint32_t>> all_sets;
-  // Orders buckets by item, the last one first, then by set, type and number of a large piece. So
-  // they are in the same order on all ranks. Small pieces have the number 0.
+  // Orders the buckets by item, the last one first, then by set, type and number of a large piece.
+  // This order is the same on all ranks. Small pieces have the number 0.
   using Place = std::tuple<int64_t, std::vector<uint32_t>, int32_t, uint64_t>;
   std::map<Place, SumBucket> buckets;
   std::vector<SumPiece> counted;
@@ -269,7 +269,7 @@ Result<SumPlan> plan_sums(const std::vector<std::vector<HeldGradient>>& held, ui
       for (const std::vector<uint32_t>& ranks : sets) {
         const bool is_in = has_rank(ranks);
         const bool keeps = std::exchange(is_first, is_first && !is_in);
-        if (ranks.size() == 1) continue;  // the sum is there
+        if (ranks.size() == 1) continue;  // the sum is already complete
         all_sets.insert(ranks);
         if (!is_in) continue;
         const HeldGradient& gradient = held[rank][mine->second];
@@ -277,7 +277,7 @@ Result<SumPlan> plan_sums(const std::vector<std::vector<HeldGradient>>& held, ui
                        .box = box,
                        .keeps_result = keeps,
                        .is_in_one_set = is_in_one_set};
-        // This rank is in the set because it holds the piece.
+        // Succeeds, because a rank is in the set only if it holds the piece.
         static_cast<void>(find_place(gradient, box, piece));
         const bool is_large =
             box.elements() * size_of(static_cast<ElementType>(gradient.type)) >= kLargePieceBytes;

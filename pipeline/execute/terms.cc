@@ -10,12 +10,13 @@
 namespace hetcomm::pipeline {
 namespace {
 
-// All ranks' words are reduced to their maxima. For a value and its complement, that gives the
-// greatest and the least value.
+// The words of all ranks are reduced to their maxima. A word and its complement therefore give the
+// maximum and the minimum of a value.
 constexpr size_t kStep = 0;
 constexpr size_t kKind = 2;
 // From here on there are two words for each micro-batch of each pipeline with lengths: 1 + the
-// index of its length, and the complement of that. Both are 0 on a rank that does not know it.
+// index of the micro-batch's length, and the complement of that. Both are 0 on a rank that does not
+// have the length.
 constexpr size_t kLengths = 4;
 
 size_t words_of(const PlanPipeline& pipeline) {
@@ -75,7 +76,8 @@ Status Terms::wait_for(hetcomm_request_t*& request, const Patience& patience) {
   return request == nullptr ? Status() : wait_patiently(patience, request);
 }
 
-// Waits for |request| or the terms, which it compares. Returns none if neither ends in time.
+// Waits for |request| or the terms, and compares the terms if they have arrived. Returns nullopt if
+// neither wait ends in time.
 std::optional<Status> Terms::wait_any(hetcomm_request_t*& request, uint64_t timeout_ns) {
   hetcomm_request_t* const both[] = {request, request_};
   size_t index = 0;

@@ -1,5 +1,6 @@
-// Terms of a run: what all ranks have to agree on. Each rank tells its terms when its run begins,
-// and computes until it has the answers. They are compared as soon as all ranks have told theirs.
+// The terms of a run are the values that all ranks have to agree on. Each rank sends its terms when
+// its run begins, and computes until the answers arrive. The terms are compared as soon as all
+// ranks have sent theirs.
 #pragma once
 
 #include <cstdint>
@@ -15,33 +16,34 @@
 
 namespace hetcomm::pipeline {
 
-// Describes a run as one rank knows it.
+// The terms of a run on one rank.
 struct RunTerms {
   uint64_t step = 0;
   RunKind kind = RunKind::kTrain;
-  // By micro-batch, as indices of PlanPipeline::lengths. Empty: this rank does not know them.
+  // Indexed by micro-batch: index in PlanPipeline::lengths. Empty if this rank does not have them.
   std::vector<uint8_t> lengths;
 };
 
 class Terms {
  public:
-  // Tells all ranks of |communicator| the terms of a rank of |pipeline|. Collective; does not wait.
+  // Sends the terms |own| of a rank of |pipeline| to all ranks of |communicator|. Collective. Does
+  // not wait.
   Status tell(hetcomm_communicator_t* communicator, const PipelinePlan& plan, uint32_t pipeline,
               const RunTerms& own, uint64_t timeout_ns);
 
-  // Compares the terms if all ranks have told theirs. Does not wait. Fails with kMismatch if they
-  // differ, or if no rank knows the length of a micro-batch.
+  // Compares the terms if those of all ranks have arrived. Does not wait. Fails with kMismatch if
+  // they differ, or if no rank has the length of a micro-batch.
   Status look();
-  // Waits until the terms are compared.
+  // Waits until the terms have been compared.
   Status settle(const Patience& patience);
-  // Waits for |request|, and compares the terms during the wait: ranks whose terms differ may wait
-  // for each other without end. |request| is nullptr afterwards, unless the wait has failed.
+  // Waits for |request|, and compares the terms during the wait, since ranks with different terms
+  // could wait for each other forever. Sets |request| to nullptr, unless the wait fails.
   Status wait_for(hetcomm_request_t*& request, const Patience& patience);
-  // Waits until no operation is under way. The communicator must have been aborted.
+  // Waits until no operation is in progress. The communicator must have been aborted.
   void drain();
 
-  // Returns the lengths of this rank's pipeline, by micro-batch. Empty if the plan has none. Valid
-  // once the terms were compared.
+  // Returns the lengths of this rank's pipeline, indexed by micro-batch. Empty if the plan has
+  // none. Valid once the terms have been compared.
   const std::vector<uint8_t>& lengths() const { return lengths_; }
 
  private:
@@ -53,7 +55,7 @@ class Terms {
   uint32_t pipeline_ = 0;
   hetcomm_request_t* request_ = nullptr;
   std::vector<uint64_t> own_;
-  std::vector<uint64_t> most_;  // the greatest value of each word, over all ranks
+  std::vector<uint64_t> most_;  // the maximum of each word over all ranks
   std::vector<uint8_t> lengths_;
 };
 

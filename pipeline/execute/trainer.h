@@ -1,4 +1,4 @@
-// Trainer holds the trainer's side of a pipeline, copied from the arguments of
+// Trainer holds the caller's callbacks and stream, copied from the arguments of
 // hetcomm_pipeline_create().
 #pragma once
 
@@ -17,7 +17,7 @@ struct Trainer {
   void* pair_user_data = nullptr;
 };
 
-// Returns the callback of |chunk| for steps of |kind|, or nullptr for kinds that have none.
+// Returns the callback of |chunk| for steps of |kind|, or nullptr for kinds without a callback.
 const hetcomm_pipeline_callback_t* callback_of(const hetcomm_pipeline_chunk_t& chunk,
                                                ActionKind kind);
 

@@ -19,7 +19,7 @@ using present::Json;
 
 constexpr std::string_view kFormat = "hetcomm forecast question";
 constexpr uint64_t kVersion = 1;
-constexpr int kNesting = 17;  // a plan, and the question around it
+constexpr int kNesting = 17;  // nesting depth of a plan inside a question
 
 class QuestionReader {
  public:
@@ -86,7 +86,8 @@ class QuestionReader {
     }
   }
 
-  // Repeats the element of a list that has only one.
+  // If |list| has a single element, repeats it |count| times. Otherwise checks that it has |count|
+  // elements.
   template <class T>
   void spread(std::vector<T>& list, size_t count, const char* name, Fields& fields) {
     if (list.size() == 1) list.resize(count, list.front());

@@ -1,5 +1,5 @@
-// Reads a question about the time of a whole plan from a JSON document. ../README.md describes the
-// document.
+// A ForecastQuestion asks for the time of a whole plan. It is read from a JSON document, which
+// ../README.md describes.
 #pragma once
 
 #include <optional>
@@ -17,16 +17,17 @@ namespace hetcomm::pipeline {
 
 struct ForecastQuestion {
   PipelinePlan plan;
-  std::vector<PipelineView> views;      // check_plan()
-  std::vector<StageTime> stages;        // of all pipelines, one after the other
+  std::vector<PipelineView> views;      // result of check_plan()
+  std::vector<StageTime> stages;        // the stages of all pipelines, pipeline by pipeline
   uint32_t overlap_ppm = 0;             // as PipelineTimes::overlap_ppm
-  std::optional<reshard::Links> links;  // none: transfers take no time
-  std::vector<ItemBytes> items;         // by item
+  std::optional<reshard::Links> links;  // if absent, transfers take no time
+  std::vector<ItemBytes> items;         // indexed by item
 };
 
-// Fails with kInvalidArgument for a wrong document; the text names the line of a syntax error, or
-// the path of a wrong entry. Fails with kNotFound if the link model lacks a host or a NIC, with
-// kUnsupported for a document of another version, and as check_plan() does.
+// Parses a document. Fails with kInvalidArgument for a malformed document. The text names the line
+// of a syntax error, or the path of a wrong entry. Fails with kNotFound if the link model lacks a
+// host or a NIC, with kUnsupported if the version of the document is not supported, and as
+// check_plan() does.
 Result<ForecastQuestion> parse_forecast_question(std::string_view json);
 
 }  // namespace hetcomm::pipeline

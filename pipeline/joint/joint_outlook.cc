@@ -33,10 +33,10 @@ Status check_size(const PipelinePlan& plan) {
                       kMaxQuestionSteps)};
 }
 
-// The longest time that all transfers of a plan may take, one after the other.
+// The maximum total time of all transfers of a plan.
 constexpr uint64_t kMaxNs = uint64_t{1} << 61;
 
-// Adds the time of |times| transfers over |route| to |length_ns|, up to kMaxNs.
+// Adds the time of |times| transfers over |route| to |length_ns|, capped at kMaxNs.
 void add_length(uint64_t& length_ns, const Route& route, uint64_t times) {
   for (const RouteHop& hop : route.hops) {
     for (const uint64_t each : {hop.busy_ns, hop.latency_ns}) {
@@ -65,7 +65,7 @@ Status check_routes(const PlanRoutes& routes, const std::vector<PipelineView>& v
   return invalid("items: the sums of their gradients take longer than 2^61 ns together");
 }
 
-// Returns whether no gradient comes back over the boundary behind each stage.
+// Returns for each boundary between consecutive stages whether no gradient is sent back over it.
 std::vector<bool> one_way(const PlanPipeline& pipeline) {
   std::vector<bool> all(pipeline.stages.size() - 1);
   for (const PlanBoundary& each : pipeline.boundaries) {
@@ -75,7 +75,7 @@ std::vector<bool> one_way(const PlanPipeline& pipeline) {
   return all;
 }
 
-// Makes one outlook of the pipelines of a plan.
+// Makes a single outlook of all pipelines of a plan.
 class Joint {
  public:
   explicit Joint(const ForecastQuestion& question) : question_(question) {}
@@ -143,7 +143,7 @@ class Joint {
       joint.actions.push_back(std::move(actions));
     }
     for (const uint32_t stage : view.exposed) outlook_.exposed.push_back(first_stage + stage);
-    // Nothing goes from one pipeline to the next.
+    // Nothing is transferred between pipelines.
     if (number > 0) outlook_.in_flight.push_back(0);
     outlook_.in_flight.insert(outlook_.in_flight.end(), own.in_flight.begin(), own.in_flight.end());
     for (const uint64_t each : view.peaks) outlook_.peaks.push_back(static_cast<int64_t>(each));

@@ -30,7 +30,7 @@ Route LinkWays::way_of(const std::vector<reshard::Messages>& hops, uint32_t slic
 void LinkWays::add_hop(Route& route, const reshard::Messages& messages, const std::string& name) {
   const reshard::HopLoad load = reshard::load_of(messages, links_);
   uint64_t latency_ns = 0;
-  uint64_t alone_ns = 0;  // of the longest stream
+  uint64_t alone_ns = 0;  // time of the longest transfer on its own
   for (const auto& [ends, bytes] : messages) {
     const topology::Route& way = links_.route(ends.first, ends.second);
     latency_ns = std::max(latency_ns, way.latency_ns);

@@ -1,10 +1,10 @@
-// LinkWays finds the ways of transfers over the resources of a link model, for the simulator by
-// events.
+// LinkWays computes the routes of transfers over the resources of a link model, for the event
+// simulator.
 //
-// Each resource is a hop of its own, so that a fast one is free for others while a slow one is
-// busy. Bytes flow over all resources of a transfer at once, in slices so small that only the
-// slowest resource counts. It is the first hop, since the memory of the sender is free when that
-// ends.
+// Each resource is a separate hop, so a fast resource becomes free for others while a slow one is
+// still busy. Bytes flow over all resources of a transfer at once, in slices so small that only the
+// slowest resource determines the time. That resource is the first hop, since the sender's memory
+// is free when it has finished.
 #pragma once
 
 #include <cstdint>
@@ -23,14 +23,14 @@ class LinkWays {
   // |links| outlives this object.
   explicit LinkWays(const reshard::Links& links);
 
-  // Returns the way of a transfer that moves each of |hops| after the one before it, in |slices|.
-  // Each occupies a resource for as long as all its bytes take there. Where a single transfer is
-  // limited, it also occupies a stream of its own, which is called |name| and has the number of the
-  // hop. What is not moved between ranks takes no time.
+  // Returns the route of a transfer that performs |hops| one after the other, in |slices|. Each hop
+  // occupies a resource for the time that all its bytes take there. If the rate of a single
+  // transfer is limited, the hop also occupies a stream of its own, named after |name| and the
+  // number of the hop. Data that is not moved between ranks takes no time.
   Route way_of(const std::vector<reshard::Messages>& hops, uint32_t slices,
                const std::string& name);
 
-  // Returns the names of the resources, by number.
+  // Returns the names of the resources, indexed by number.
   const std::vector<std::string>& resources() const { return names_; }
 
  private:
@@ -38,7 +38,7 @@ class LinkWays {
   uint32_t number_of(const std::string& name);
 
   const reshard::Links& links_;
-  std::vector<std::string> names_;  // those of the model come first, by its indices
+  std::vector<std::string> names_;  // the resources of the model come first, in its order
   std::map<std::string, uint32_t> streams_;
 };
 

@@ -19,10 +19,10 @@ namespace {
 using Member = ReductionGroup::Member;
 using reshard::Messages;
 
-// The most entries of all rings together. An entry is a rank that adds up a part of an item, or
-// gathers a part of a stage.
+// The maximum number of entries of all rings together. An entry is a rank that adds up a part of an
+// item, or gathers a part of a stage.
 constexpr uint64_t kMaxRingEntries = uint64_t{1} << 22;
-// The most parts into which tensor degrees cut an item.
+// The maximum number of parts into which tensor degrees cut an item.
 constexpr uint64_t kMaxParts = 1024;
 
 // Returns the layout in which |stage| holds |tensor|.
@@ -189,8 +189,9 @@ class RouteMaker {
     made_.reductions.push_back({.members = members, .route = ways_.way_of({messages}, 1, name)});
   }
 
-  // Adds what the ranks that hold |part| of |parts| of |bytes| pass to each other in a ring,
-  // |rounds| times. Ranks of a cluster and of a location follow each other.
+  // Adds the messages of a ring to |messages|: the ranks that hold |part| of |parts| of |bytes|
+  // send it around the ring |rounds| times. Ranks of a cluster, and of a location in it, are
+  // consecutive.
   void add_ring(const std::vector<Member>& members, uint64_t part, uint64_t parts, uint64_t bytes,
                 uint64_t rounds, Messages& messages) {
     if (ring_entries_ > kMaxRingEntries) return;
@@ -217,8 +218,8 @@ class RouteMaker {
     return plan_.pipelines[member.pipeline].stages[member.stage];
   }
 
-  // Returns the ranks of a stage in the order of the axes data, context and tensor, the last one
-  // fastest.
+  // Returns the ranks of a stage in the order of the axes data, context and tensor, with the last
+  // axis fastest.
   const std::vector<int>& ranks_by_axes(const Member& member) {
     std::vector<int>& ranks = ranks_[{member.pipeline, member.stage}];
     if (ranks.empty()) ranks = mesh_of(PlanTensor{}, stage_of(member)).value().mesh.ranks;
@@ -230,7 +231,7 @@ class RouteMaker {
   const reshard::Links& links_;
   const std::vector<ItemBytes>& items_;
   LinkWays ways_;
-  std::map<std::pair<uint32_t, uint32_t>, std::vector<int>> ranks_;  // by pipeline and stage
+  std::map<std::pair<uint32_t, uint32_t>, std::vector<int>> ranks_;  // keyed by pipeline and stage
   uint64_t ring_entries_ = 0;
   PlanRoutes made_;
 };

@@ -14,7 +14,7 @@ namespace {
 
 using Kind = ActionKind;
 
-constexpr uint64_t kMaxTraceNs = uint64_t{1} << 46;  // 19 hours: sums over all stages have room
+constexpr uint64_t kMaxTraceNs = uint64_t{1} << 46;  // 19 hours; sums over stages do not overflow
 constexpr size_t kMaxTracedSteps = size_t{1} << 26;
 constexpr uint32_t kMaxTraceRanks = 1u << 20;
 
@@ -55,20 +55,20 @@ Status check_groups(uint32_t ranks, const std::vector<RankTrace>& traces) {
   return {};
 }
 
-// The times of the steps of one stage, by kind.
+// The times of the steps of one stage, indexed by kind.
 using StepTimes = std::array<std::vector<uint64_t>, 5>;
 static_assert(static_cast<int>(Kind::kRecompute) == 4);
 
 uint64_t length(const Span& span) { return span.end_ns - span.start_ns; }
 
-// Two steps that one callback performed: both have the time of the pair.
+// Two steps that one callback performed. |ns| is the time of the pair.
 struct TracedPair {
   Action first;
   Action second;
   uint64_t ns = 0;
 };
 
-// The times of the steps of all stages.
+// The measured times of the steps of all stages.
 class Samples {
  public:
   explicit Samples(uint32_t stages) : times_(stages) {}
@@ -76,7 +76,7 @@ class Samples {
   void add(const Action& action, uint64_t ns) { of(action).push_back(ns); }
   void add(const TracedPair& pair) { pairs_.push_back(pair); }
 
-  // Gives steps that were performed only in pairs half of the time of their pairs.
+  // If a kind of step occurred only in pairs, assigns it half of the time of each pair.
   void share_pairs() {
     std::vector<std::pair<const Action*, uint64_t>> shares;
     for (const TracedPair& each : pairs_) {
@@ -87,7 +87,8 @@ class Samples {
     for (const auto& [action, ns] : shares) add(*action, ns);
   }
 
-  // Returns the hidden part of the shorter step of a pair, in millionths, or none without pairs.
+  // Returns the fraction of the shorter step of a pair that was hidden, in millionths, or nullopt
+  // without pairs.
   std::optional<uint32_t> overlap_ppm() {
     constexpr uint64_t kMillion = 1'000'000;
     std::vector<uint64_t> hidden;
@@ -113,8 +114,8 @@ class Samples {
   std::vector<TracedPair> pairs_;
 };
 
-// Returns how long the steps of a stage take. Kinds of steps that the schedule lacks follow from
-// the others.
+// Returns the times of the steps of a stage. Times for kinds that the schedule lacks are derived
+// from the others.
 StageTime stage_time(StepTimes& times, bool& is_split) {
   const auto of = [&](Kind kind) {
     std::vector<uint64_t>& own = times[static_cast<size_t>(kind)];
@@ -145,8 +146,8 @@ StageTime longest(const StageTime& one, const StageTime& other) {
           .recompute_ns = std::max(one.recompute_ns, other.recompute_ns)};
 }
 
-// Passages records when each stage made and took the items of its boundaries, on the clock of its
-// rank.
+// Passages records the steps that produced and consumed the items of each boundary, on the clocks
+// of their ranks.
 class Passages {
  public:
   explicit Passages(const Schedule& schedule)
@@ -158,7 +159,7 @@ class Passages {
   }
 
   // Returns the shortest time from the end of a step of |stage| to the start of the step of |next|
-  // that waited for it, or none if no step did.
+  // that waited for its data, or nullopt if none waited.
   std::optional<int64_t> shortest(uint32_t stage, uint32_t next, bool is_backward) const {
     const std::vector<TracedStep>& steps = is_backward ? backward_ : forward_;
     std::optional<int64_t> best;
@@ -182,13 +183,13 @@ class Passages {
   }
 
   const Schedule& schedule_;
-  std::vector<TracedStep> forward_;  // by stage and micro-batch
+  std::vector<TracedStep> forward_;  // indexed by stage and micro-batch
   std::vector<TracedStep> backward_;
 };
 
-// Measures the boundaries, and puts all spans on the clock of the rank of stage 0.
+// Measures the boundaries, and converts all spans to a common clock.
 void measure_boundaries(const Schedule& schedule, const Passages& passages, MeasuredRun& run) {
-  std::vector<std::optional<int64_t>> clocks(schedule.ranks());  // to be added to a rank's times
+  std::vector<std::optional<int64_t>> clocks(schedule.ranks());  // offset to add to a rank's times
   if (schedule.stages() > 0) clocks[schedule.rank_of[0]] = 0;
   for (uint32_t stage = 0; stage + 1 < schedule.stages(); ++stage) {
     std::optional<uint64_t>& transfer_ns = run.transfer_ns.emplace_back();
@@ -218,8 +219,8 @@ void measure_boundaries(const Schedule& schedule, const Passages& passages, Meas
   }
 }
 
-// Returns the step of |trace| for each of |actions|. Actions that are no computations have an empty
-// one.
+// Returns the step of |trace| for each of |actions|, and an empty step for actions that are not
+// computations.
 Result<std::vector<TracedStep>> match(const RankTrace& trace, const std::vector<Action>& actions) {
   std::vector<TracedStep> steps;
   auto next = trace.steps.begin();
@@ -239,12 +240,12 @@ Result<std::vector<TracedStep>> match(const RankTrace& trace, const std::vector<
   return steps;
 }
 
-// Returns whether one callback performed the pair that begins with action |at|.
+// Returns whether one callback performed both steps of the pair that begins with action |at|.
 bool is_joint(const std::vector<Action>& actions, const std::vector<TracedStep>& steps, size_t at) {
   return actions[at].overlaps_next && steps[at].span == steps[at + 1].span;
 }
 
-// Takes the times of one rank's steps.
+// Adds the times of one rank's steps to |samples|.
 void sample(const std::vector<Action>& actions, const std::vector<TracedStep>& steps,
             Samples& samples) {
   for (size_t i = 0; i < actions.size(); ++i) {
@@ -259,7 +260,7 @@ void sample(const std::vector<Action>& actions, const std::vector<TracedStep>& s
   samples.share_pairs();
 }
 
-// Raises the |lengths| of a group's steps to the times of one of its ranks.
+// Raises the |lengths| of a group's steps to at least the times of one of its ranks.
 void lengthen(const std::vector<Action>& actions, const std::vector<TracedStep>& steps,
               std::vector<uint64_t>& lengths) {
   lengths.resize(actions.size());
@@ -313,7 +314,7 @@ Result<Schedule> schedule_of(const std::vector<RankTrace>& traces) {
   schedule.actions.resize(ranks);
   for (const RankTrace& each : traces) {
     std::vector<Action>& own = schedule.actions[each.group];
-    if (!own.empty()) continue;  // another rank of the same stages
+    if (!own.empty()) continue;  // already set from another rank of the group
     for (const TracedStep& step : each.steps) {
       if (is_computed(step.action)) own.push_back(step.action);
     }

@@ -26,7 +26,7 @@ PipelineTimes unit_times(uint32_t stages) {
   return times;
 }
 
-// Finds what an action waited for.
+// Determines what an action waited for.
 class Causes {
  public:
   explicit Causes(const Outlook& outlook)
@@ -42,8 +42,8 @@ class Causes {
     }
   }
 
-  // Returns the action before whose end |at| could not start, without its times. |at| is not bound
-  // by its own rank.
+  // Returns the action whose end |at| had to wait for, without its times. The start of |at| was not
+  // determined by its own rank.
   CriticalStep of(const CriticalStep& at) const {
     const Action& action = schedule_.actions[at.rank][at.action];
     const Bound bound = outlook_.forecast.bounds[at.rank][at.action];
@@ -68,7 +68,7 @@ class Causes {
     }
   }
 
-  // Returns the step that started to gather the weights of |at|'s stage.
+  // Returns the action that started to gather the weights of |at|'s stage.
   CriticalStep gather_before(const CriticalStep& at) const {
     const std::vector<Action>& actions = schedule_.actions[at.rank];
     size_t i = at.action;
@@ -100,7 +100,7 @@ class Causes {
   }
 
  private:
-  // The actions of one direction.
+  // The actions of one direction (forward or backward).
   class Direction {
    public:
     explicit Direction(const Outlook& outlook)
@@ -124,11 +124,11 @@ class Causes {
       sends_[at(action.stage, action)] = index;
     }
 
-    // Returns the step of |stage| for |action|'s micro-batch.
+    // Returns the step of |stage| for the micro-batch of |action|.
     CriticalStep producer(uint32_t stage, const Action& action) const {
       return step(stage, made_[stage][numbers_[at(stage, action)]]);
     }
-    // Returns the step whose item had to leave before |action| could make another one.
+    // Returns the step whose item had to be sent before |action| could produce another one.
     CriticalStep earlier(const Action& action, uint32_t in_flight) const {
       const uint32_t number = numbers_[at(action.stage, action)] - in_flight;
       return step(action.stage, made_[action.stage][number]);
@@ -146,8 +146,8 @@ class Causes {
     }
 
     const Schedule& schedule_;
-    std::vector<std::vector<uint32_t>> made_;  // by stage, in order: indices of actions
-    std::vector<size_t> first_;                // by stage: where its micro-batches begin
+    std::vector<std::vector<uint32_t>> made_;  // indexed by stage: indices of actions, in order
+    std::vector<size_t> first_;                // indexed by stage: offset of its micro-batches
     std::vector<uint32_t> numbers_;            // by stage and micro-batch: position in |made_|
     std::vector<uint32_t> sends_;              // by stage and micro-batch: indices of actions
   };
@@ -161,8 +161,8 @@ class Causes {
 // Simulates the schedule of an outlook: by longest paths, or by events if transfers have routes.
 class Simulation {
  public:
-  // Fails with kInvalidArgument if |routes| do not fit, or the schedule that they are for is not
-  // sound.
+  // Fails with kInvalidArgument if |routes| do not match the schedule. With routes, also fails if
+  // the schedule is not sound or the times do not match it.
   static Result<Simulation> of(const Outlook& outlook, const std::vector<QuestionRoute>& routes) {
     Simulation simulation(outlook);
     if (routes.empty()) return simulation;
@@ -174,7 +174,7 @@ class Simulation {
     return simulation;
   }
 
-  // Returns the time of an iteration, UINT64_MAX if the schedule cannot go on.
+  // Returns the time of an iteration, or UINT64_MAX if the schedule deadlocks.
   uint64_t total_ns(const std::vector<uint32_t>& in_flight) {
     const Result<EventForecast> forecast = run(in_flight, false);
     return forecast.ok() ? forecast.value().total_ns : UINT64_MAX;
@@ -221,8 +221,9 @@ class Simulation {
   std::optional<RoutedInput> routed_;
 };
 
-// Returns so many items in flight that no step waits for room. More than the schedule needs are
-// added to all boundaries alike, and taken back one by one where that costs no time.
+// Returns numbers of items in flight with which no step waits for a free buffer. Starts with the
+// numbers that the schedule needs, and raises all boundaries equally until that costs no time. Then
+// lowers each boundary as far as that costs no time.
 Result<std::vector<uint32_t>> find_in_flight(const Schedule& schedule, Simulation& simulation) {
   Result<std::vector<uint32_t>> needed = needed_in_flight(schedule);
   if (!needed.ok()) return needed;
@@ -292,7 +293,7 @@ std::vector<CriticalStep> critical_path(const Outlook& outlook) {
   const std::vector<std::vector<Bound>>& bounds = outlook.forecast.bounds;
   const Causes causes(outlook);
   std::optional<CriticalStep> at;
-  uint64_t latest_ns = 0;  // reductions may end later
+  uint64_t latest_ns = 0;  // end of the last step; reductions can end later
   for (uint32_t rank = 0; rank < spans.size(); ++rank) {
     if (spans[rank].empty() || (at && spans[rank].back().end_ns <= latest_ns)) continue;
     latest_ns = spans[rank].back().end_ns;
@@ -301,7 +302,7 @@ std::vector<CriticalStep> critical_path(const Outlook& outlook) {
   std::vector<CriticalStep> path;
   while (at) {
     const std::vector<Action>& actions = outlook.schedule.actions[at->rank];
-    // The two actions of a pair start together: either may be the one that waited.
+    // The two actions of a pair start together, so either of them can be the one that waited.
     const bool is_second = at->action > 0 && actions[at->action - 1].overlaps_next;
     const size_t first = at->action - (is_second ? 1 : 0);
     const bool is_pair = actions[first].overlaps_next;

@@ -13,10 +13,10 @@ namespace {
 constexpr size_t kMaxDrawn = 40'000;
 constexpr uint32_t kMaxRanks = 128;
 constexpr size_t kMaxReductions = 256;
-constexpr double kWidth = 1160;  // of the time axis
+constexpr double kWidth = 1160;  // width of the time axis
 constexpr double kLeft = 70;
 constexpr double kBar = 22;
-constexpr double kGap = 8;  // below a rank with two bars
+constexpr double kGap = 8;  // space below a rank with two bars
 constexpr double kTop = 44;
 constexpr const char* kSumFill = "#9aa5b1";
 constexpr double kFontSize = 11;
@@ -42,7 +42,7 @@ const Colour* colour_of(ActionKind kind) {
 
 class Chart {
  public:
-  // |run|: null, or a run of the schedule.
+  // |run| is null, or a run of the schedule.
   Chart(const Outlook& outlook, const MeasuredRun* run)
       : outlook_(outlook),
         run_(run),
@@ -56,7 +56,7 @@ class Chart {
     for (const std::vector<uint32_t>& stages : stages_by_rank(outlook.schedule)) {
       most_chunks_ = std::max(most_chunks_, stages.size());
     }
-    // Later chunks of a rank are paler.
+    // Later chunks of a rank are drawn paler.
     opacity_.resize(outlook.schedule.stages(), 1.0);
     for (const std::vector<uint32_t>& stages : stages_by_rank(outlook.schedule)) {
       for (size_t i = 1; i < stages.size(); ++i) {
@@ -75,7 +75,7 @@ class Chart {
   }
 
  private:
-  // Returns when the picture ends.
+  // Returns the end of the time axis.
   static uint64_t end_of(const Outlook& outlook, const MeasuredRun* run) {
     uint64_t end_ns = outlook.forecast.total_ns;
     if (run == nullptr) return end_ns;
@@ -148,7 +148,7 @@ class Chart {
     for (size_t i = 0; i < actions.size(); ++i) {
       const Colour* const colour = colour_of(actions[i].kind);
       if (colour == nullptr) continue;
-      // The two halves of a pair share its time.
+      // The two steps of a pair are drawn as half bars, one above the other.
       const bool is_second = i > 0 && actions[i - 1].overlaps_next;
       const bool is_half = actions[i].overlaps_next || is_second;
       draw_step(actions[i], spans[i], colour->fill, y + 1 + (is_second ? (kBar - 3) / 2 : 0),
@@ -191,13 +191,13 @@ class Chart {
   const Outlook& outlook_;
   const MeasuredRun* const run_;
   const uint64_t total_ns_;
-  const double row_;  // height of a rank
+  const double row_;  // height of a rank's row
   const double scale_;
   const double sums_top_;
   const double axis_top_;
   present::Svg svg_;
   size_t most_chunks_ = 1;
-  std::vector<double> opacity_;  // by stage
+  std::vector<double> opacity_;  // indexed by stage
 };
 
 Result<std::string> draw(const Outlook& outlook, const MeasuredRun* run) {

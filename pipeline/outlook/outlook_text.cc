@@ -63,11 +63,12 @@ std::string pipelines_text(const Outlook& outlook) {
   return text;
 }
 
-// Says how much of the longest path waits for transfers, and at which boundaries.
+// Returns a text with the share of the longest path that waits for transfers, and for which
+// boundaries.
 std::string path_text(const Outlook& outlook) {
   uint64_t transfers = 0;
   uint64_t gathers = 0;
-  std::map<uint32_t, uint64_t> by_boundary;  // by the stage before it
+  std::map<uint32_t, uint64_t> by_boundary;  // keyed by the stage before the boundary
   for (const CriticalStep& step : critical_path(outlook)) {
     if (step.transfer_ns == 0) continue;
     transfers += step.transfer_ns;
@@ -85,7 +86,7 @@ std::string path_text(const Outlook& outlook) {
   return text + "\n";
 }
 
-// Returns the number of the pipeline of |rank|.
+// Returns the index of the pipeline that |rank| belongs to.
 size_t pipeline_of(const Outlook& outlook, uint32_t rank) {
   size_t number = 0;
   while (number + 1 < outlook.pipelines.size() &&
@@ -95,7 +96,7 @@ size_t pipeline_of(const Outlook& outlook, uint32_t rank) {
   return number;
 }
 
-// Returns when the last step ends. Sums of gradients may end later.
+// Returns the time at which the last step ends. Sums of gradients can end later.
 uint64_t steps_ns(const Outlook& outlook) {
   uint64_t end_ns = 0;
   for (const std::vector<Span>& spans : outlook.forecast.actions) {
@@ -121,7 +122,7 @@ std::string reductions_text(const Outlook& outlook, std::string_view unit) {
   return text;
 }
 
-// Calls tell(time, held) for each time at which |rank| holds more or less than before.
+// Calls tell(time, held) for each time at which the memory held by |rank| changes.
 template <typename Tell>
 void for_each_change(const Outlook& outlook, uint32_t rank, Tell&& tell) {
   int64_t known = 0;
@@ -214,7 +215,7 @@ std::string to_json(const Outlook& outlook) {
   forecast["steps_ns"] = steps_ns(outlook);
   forecast["busy_ns"] = outlook.forecast.busy_ns;
   forecast["bubble_ppm"] = outlook.forecast.bubble_ppm();
-  // By rank: the times at which what it holds changes, and what it holds from then on.
+  // Indexed by rank: the times at which the memory held changes, and the memory held from then on.
   OrderedJson& memory = forecast["memory"] = OrderedJson::array();
   for (uint32_t rank = 0; rank < outlook.schedule.ranks(); ++rank) {
     OrderedJson& own = memory.emplace_back(OrderedJson::array());

@@ -27,7 +27,7 @@ constexpr std::string_view kQuestionFormat = "hetcomm schedule question";
 constexpr uint64_t kQuestionVersion = 1;
 constexpr int kNesting = 8;
 constexpr uint64_t kMaxLimit = uint64_t{1} << 60;  // in activations or bytes
-constexpr uint64_t kMaxEffort = 100'000'000'000;   // an hour or two
+constexpr uint64_t kMaxEffort = 100'000'000'000;   // about one or two hours
 constexpr size_t kMaxHops = 64;                    // hops of a route, and resources of a hop
 constexpr size_t kMaxTraces = size_t{1} << 16;
 constexpr std::string_view kArranged = "arranged";
@@ -138,7 +138,7 @@ class QuestionReader {
     if (!status.ok()) fields.fail("actions", fmt::format("are wrong: {}", status.text()));
   }
 
-  // Refuses a schedule that would take too much time or memory.
+  // Fails if a schedule would take too much time or memory.
   void refuse_many(uint64_t ranks, uint64_t chunks, uint64_t micro_batches) {
     const uint64_t steps = ranks * chunks * micro_batches;
     if (!failure_.ok() || steps <= kMaxQuestionSteps) return;
@@ -149,7 +149,7 @@ class QuestionReader {
                            ranks * chunks, micro_batches, kMaxQuestionSteps));
   }
 
-  // Reads the problem of an arranged schedule, and arranges it.
+  // Reads the parameters of an arranged schedule, and arranges it.
   void read_arranged(Fields& fields) {
     static constexpr const char* kOrders[] = {"loop", "v"};
     fields.allow_only({"name", "ranks", "chunks", "order", "micro_batches", "whole_backward",
@@ -224,13 +224,13 @@ class QuestionReader {
     question_.exposed = std::move(named->exposed);
   }
 
-  // Gives a schedule with one stage on each rank the times that it may depend on.
+  // Sets the times that the schedule may depend on, for one stage on each rank.
   void add_times(PipelineTimes times, ScheduleParameters& parameters) {
     spread_times(times, parameters.ranks);
     for (const StageTime& each : times.stages) {
       parameters.stage_ns.push_back(each.forward_ns + each.backward_ns);
     }
-    // The slower direction of each boundary decides.
+    // The slower direction of each boundary counts.
     parameters.boundaries.resize(std::max(times.forward.size(), times.backward.size()));
     for (const auto* boundaries : {&times.forward, &times.backward}) {
       for (size_t i = 0; i < boundaries->size(); ++i) {
@@ -239,7 +239,7 @@ class QuestionReader {
         slower.latency_ns = std::max(slower.latency_ns, (*boundaries)[i].latency_ns);
       }
     }
-    // Transfers take no time where no boundary is given.
+    // If no boundaries are given, transfers take no time.
     if (parameters.boundaries.empty()) parameters.boundaries.resize(parameters.ranks - 1);
     if (!question_.routes.empty() && parameters.boundaries.size() + 1 == parameters.ranks) {
       parameters.boundaries =
@@ -396,13 +396,13 @@ class QuestionReader {
         kMaxStages);
   }
 
-  // Repeats the element of a list that has only one.
+  // If |list| has a single element, repeats it |count| times.
   template <class T>
   static void spread(std::vector<T>& list, size_t count) {
     if (list.size() == 1) list.resize(count, list.front());
   }
-  // Gives each of |stages| stages and each of their boundaries its time. Named boundaries behind
-  // the last stage are left out.
+  // Extends |times| to |stages| stages and all their boundaries. Named boundaries after the last
+  // stage are ignored.
   void spread_times(PipelineTimes& times, uint32_t stages) {
     if (stages == 0) return;
     spread(times.stages, stages);
@@ -417,7 +417,7 @@ class QuestionReader {
   }
 
   ScheduleQuestion question_;
-  std::map<uint32_t, BoundaryTime> named_boundaries_;  // by the stage before the boundary
+  std::map<uint32_t, BoundaryTime> named_boundaries_;  // keyed by the stage before the boundary
   Status failure_;
 };
 

@@ -1,5 +1,5 @@
-// Reads a question about a schedule from a JSON document: which schedule, lowered how far, with
-// which times, memory and limits. ../README.md describes the document.
+// Reads a question about a schedule from a JSON document. The question specifies the schedule, the
+// level to which it is lowered, times, memory and limits. ../README.md describes the document.
 #pragma once
 
 #include <cstdint>
@@ -16,26 +16,27 @@
 
 namespace hetcomm::pipeline {
 
-// The largest product of stages and micro-batches in a question.
+// The maximum product of stages and micro-batches in a question.
 inline constexpr uint64_t kMaxQuestionSteps = uint64_t{1} << 22;
 
 struct ScheduleQuestion {
-  Schedule schedule;              // lowered as the document asks; not checked
+  Schedule schedule;              // lowered to the level that the document specifies; not checked
   std::vector<uint32_t> exposed;  // H-1F1B: boundaries that no schedule can hide (warmups.h)
   std::optional<PipelineTimes> times;
-  std::vector<QuestionRoute> routes;  // empty: each direction of a boundary has a link of its own
+  std::vector<QuestionRoute> routes;  // empty: each direction of a boundary has a separate link
   CheckOptions check;                 // in_flight is empty if the document has none
-  std::vector<RankTrace> traces;      // of a run of the schedule; run_view.h looks at it
-  // True if better schedules may split backward steps although |schedule| does not.
+  std::vector<RankTrace> traces;      // of a run of the schedule, for look_at_run() (run_view.h)
+  // True if proposed schedules may split backward steps although |schedule| does not.
   bool may_split = false;
-  // The most activations of each stage that better schedules may keep; 0: any number.
+  // The maximum number of activations that proposed schedules may keep, indexed by stage. 0: any
+  // number.
   std::vector<uint64_t> stage_limits;
 };
 
-// Fails with kInvalidArgument for a wrong document; the text names the line of a syntax error, or
-// the path of a wrong entry. Fails with kNotFound for an unknown name of a schedule, with
-// kUnsupported for a document of another version, with kOutOfResources if stages times
-// micro-batches are more than kMaxQuestionSteps, and with kOutOfRange if a schedule is to be
+// Parses a document. Fails with kInvalidArgument for a malformed document. The text names the line
+// of a syntax error, or the path of a wrong entry. Fails with kNotFound for an unknown schedule
+// name, with kUnsupported if the version of the document is not supported, with kOutOfResources if
+// stages times micro-batches exceed kMaxQuestionSteps, and with kOutOfRange if a schedule has to be
 // arranged and no order meets the limits.
 Result<ScheduleQuestion> parse_question(std::string_view json);
 

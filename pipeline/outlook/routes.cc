@@ -26,7 +26,7 @@ std::set<std::string> two_way_names(const std::vector<QuestionRoute>& routes) {
   return names;
 }
 
-// Returns the names of the resources of |hop| that a transfer in the direction |use| occupies.
+// Returns the names of the resources of |hop| that a transfer with |use| occupies.
 std::vector<std::string> occupied(const Hop& hop, Use use, const std::set<std::string>& two_ways) {
   std::vector<std::string> names;
   for (const std::string& name : hop.resources) {
@@ -97,7 +97,7 @@ class RouteMaker {
     }
   }
 
-  // Fails if all transfers, one after the other, take longer than 2^62 ns.
+  // Fails if all transfers together take longer than 2^62 ns.
   Status add_length(const QuestionRoute& given) {
     for (const Hop& hop : given.hops) {
       length_ns_ += hop.busy_ns + hop.latency_ns;
@@ -131,7 +131,7 @@ class RouteMaker {
     return {};
   }
 
-  // Gives a boundary without a route a link of its own.
+  // Assigns a separate link to a boundary without a route.
   void add_plain(Route& place, const std::vector<BoundaryTime>& times, uint32_t stage, Use use) {
     if (times.empty() || known_.contains({use, stage})) return;
     const std::string name =
@@ -177,7 +177,7 @@ std::vector<BoundaryTime> boundary_times(const std::vector<QuestionRoute>& route
                                          std::vector<BoundaryTime> known, uint32_t stages) {
   known.resize(stages - 1);
   const std::set<std::string> two_ways = two_way_names(routes);
-  std::map<std::string, uint64_t> busy_ns;  // by resource, for a micro-batch
+  std::map<std::string, uint64_t> busy_ns;  // for one micro-batch, keyed by resource
   const auto for_each_way = [&](const auto& use_way) {
     for (const QuestionRoute& route : routes) {
       if (route.use >= Use::kGather || route.stages.front() + 1 >= stages) continue;

@@ -1,6 +1,6 @@
-// The ways of the transfers in a question. They say more than one time per boundary: which links
-// and NICs transfers share, staging through host memory, and gathers and reductions over the same
-// links.
+// The route of a transfer in a question. Routes are more detailed than one time per boundary. They
+// describe links and NICs that transfers share, staging through host memory, and gathers and
+// reductions over the same links.
 #pragma once
 
 #include <cstdint>
@@ -16,37 +16,37 @@ namespace hetcomm::pipeline {
 
 struct QuestionRoute {
   enum class Use : uint8_t { kForward, kBackward, kBothWays, kGather, kReduce };
-  // One step of the way. A resource that a route names with kBothWays has two directions, each with
-  // its own turns. Gathers and reductions occupy both.
+  // One step of the route. A resource in a route with kBothWays has two directions, which are
+  // occupied separately. Gathers and reductions occupy both.
   struct Hop {
     uint64_t busy_ns = 0;
     uint64_t latency_ns = 0;
     std::vector<std::string> resources;
   };
   Use use = Use::kBothWays;
-  // The stage before the boundary; the one that gathers its weights; or those whose gradients are
-  // reduced together.
+  // For a boundary: the stage before it. For a gather: the stage whose weights are gathered. For a
+  // reduction: the stages whose gradients are reduced together.
   std::vector<uint32_t> stages;
   std::vector<Hop> hops;
   uint32_t slices = 1;
 };
 
-// A question for the simulator by events.
+// The input of the event simulator.
 struct RoutedInput {
-  EventInput input;                    // of one pipeline
-  std::vector<std::string> resources;  // names of the resources, by number
+  EventInput input;                    // has a single pipeline
+  std::vector<std::string> resources;  // names of the resources, indexed by number
 };
 
-// Returns what H-1F1B has to hide at each of the boundaries of |stages| stages, the slower
-// direction: how long a micro-batch occupies its busiest resource, with all other transfers of a
-// micro-batch over it, and the rest of the way. Boundaries without a route keep what |known| has;
-// it may be empty.
+// Returns the time that H-1F1B has to hide at each boundary between |stages| stages, in the slower
+// direction. It consists of the time for which a micro-batch occupies its busiest resource,
+// including all other transfers of a micro-batch over that resource, and of the rest of the route.
+// Boundaries without a route keep their entry in |known|, which may be empty.
 std::vector<BoundaryTime> boundary_times(const std::vector<QuestionRoute>& routes,
                                          std::vector<BoundaryTime> known, uint32_t stages);
 
-// Gives each transfer of |schedule| its way. A boundary without a route takes what |times| say,
-// over a link of its own. Fails with kInvalidArgument if a route is for a stage or a boundary that
-// does not exist, or two are for one.
+// Assigns a route to each transfer of |schedule|. A boundary without a route has a link of its own,
+// with the time in |times|. Fails with kInvalidArgument if a route is for a stage or a boundary
+// that does not exist, or if two routes are for the same one.
 Result<RoutedInput> routed_input(const Schedule& schedule, const PipelineTimes& times,
                                  const std::vector<QuestionRoute>& routes);
 

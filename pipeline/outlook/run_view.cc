@@ -24,10 +24,10 @@ using Kind = ActionKind;
 
 constexpr double kMoved = 0.10;
 constexpr double kGain = 0.01;
-// A boundary that takes less than this part of the longest stage is not slow. A time that differs
-// by less has not moved.
+// Relative to the longest stage. Boundaries below this fraction do not count as slow, and smaller
+// differences between times are ignored.
 constexpr double kSlight = 0.02;
-// Simulated steps of the search for an order within the limits: some tenths of a second.
+// The number of steps to simulate in the search for an order: takes some tenths of a second.
 constexpr uint64_t kArrangeEffort = 4'000'000;
 // Schedules with more steps are not arranged.
 constexpr uint64_t kMaxArranged = 30'000;
@@ -46,7 +46,7 @@ BoundaryTime known_boundary(const std::vector<BoundaryTime>& known, uint32_t sta
   return stage < known.size() ? known[stage] : BoundaryTime();
 }
 
-// Returns the times of the run. A time that the run does not show is the known one.
+// Returns the times of the run. Times that the run does not show are taken from |known|.
 PipelineTimes times_of(const MeasuredRun& run, const std::optional<PipelineTimes>& known) {
   PipelineTimes times;
   times.stages = run.stages;
@@ -57,7 +57,7 @@ PipelineTimes times_of(const MeasuredRun& run, const std::optional<PipelineTimes
     for (uint32_t stage = 0; stage < run.transfer_ns.size(); ++stage) {
       BoundaryTime& own = all.emplace_back(known_boundary(given, stage));
       if (!run.transfer_ns[stage]) continue;
-      // The run does not show for how much of the transfer the link is busy.
+      // The run does not show for which part of the transfer the link was busy.
       own.busy_ns = std::min(own.busy_ns, *run.transfer_ns[stage]);
       own.latency_ns = *run.transfer_ns[stage] - own.busy_ns;
     }
@@ -68,7 +68,7 @@ PipelineTimes times_of(const MeasuredRun& run, const std::optional<PipelineTimes
   return times;
 }
 
-// Finds the times that differ.
+// Collects the times that differ.
 class Comparison {
  public:
   explicit Comparison(uint64_t longest_ns) : longest_ns_(static_cast<double>(longest_ns)) {}
@@ -129,7 +129,7 @@ bool has_backward(const Schedule& schedule) {
   return splits_backward(schedule) || !stages_with(schedule, Kind::kBackward).empty();
 }
 
-// Finds schedules that deal stages to ranks as one that ran.
+// Finds schedules that assign stages to ranks in the same way as the one that ran.
 class Search {
  public:
   Search(const Schedule& ran, const PipelineTimes& times, const CheckOptions& check,
@@ -144,21 +144,21 @@ class Search {
 
   std::vector<Candidate> all() {
     std::vector<Candidate> found;
-    // A forward-only schedule has one order.
+    // A forward-only schedule has only one order.
     if (!trains_ || ran_.stages() % ran_.ranks() != 0) return found;
     for (const std::string& name : schedule_names()) {
       if (std::optional<Candidate> candidate = look_at_named(name); candidate) {
         found.push_back(*std::move(candidate));
       }
     }
-    // Among equal times, candidates that keep less come first.
+    // Candidates with equal times are sorted by memory.
     std::stable_sort(found.begin(), found.end(), [](const Candidate& one, const Candidate& other) {
       const auto key = [](const Candidate& each) {
         return std::pair(each.total_ns, *std::max_element(each.peaks.begin(), each.peaks.end()));
       };
       return key(one) < key(other);
     });
-    // A known order is easier to follow than one that is faster by a hair.
+    // A known order is easier to follow than an arranged one that is only slightly faster.
     if (std::optional<Candidate> own = look_at_arranged();
         own && (found.empty() || static_cast<double>(own->total_ns) <
                                      (1 - kGain) * static_cast<double>(found.front().total_ns))) {
@@ -168,7 +168,8 @@ class Search {
   }
 
  private:
-  // Returns none if the schedule does not fit the stages or the limits, or is known.
+  // Returns nullopt if the schedule does not match the stages, exceeds the limits, or was already
+  // found.
   std::optional<Candidate> look_at_named(const std::string& name) {
     ScheduleParameters parameters = parameters_of(name);
     ScheduleParameters whole = parameters;
@@ -191,9 +192,9 @@ class Search {
     return candidate;
   }
 
-  // Looks for an order of its own within the limits.
+  // Searches for a new order within the limits.
   std::optional<Candidate> look_at_arranged() {
-    // The search knows no limits of stages.
+    // arrange() does not support limits for stages.
     const bool is_free = std::all_of(stage_limits_.begin(), stage_limits_.end(),
                                      [](uint64_t each) { return each == 0; });
     const uint64_t steps = uint64_t{ran_.stages()} * ran_.micro_batches;
@@ -220,7 +221,7 @@ class Search {
     return candidate;
   }
 
-  // Returns none if |schedule| does not fit into the limits.
+  // Returns nullopt if |schedule| exceeds the limits.
   std::optional<Candidate> candidate_of(Schedule schedule) const {
     if (!fits(schedule)) return std::nullopt;
     ScheduleQuestion question;
@@ -238,7 +239,7 @@ class Search {
                      .in_flight = std::move(outlook->in_flight)};
   }
 
-  // Returns whether every stage keeps its limit.
+  // Returns whether every stage is within its limit.
   bool fits(const Schedule& schedule) const {
     if (stage_limits_.empty()) return true;
     const LivePeaks peaks = count_live(schedule);
@@ -248,7 +249,7 @@ class Search {
     return true;
   }
 
-  // Returns the parameters as a plan has them.
+  // Returns the parameters in the form that a plan contains.
   ScheduleParameters parameters_of(const std::string& name) const {
     ScheduleParameters parameters;
     if (name == "four-phase") parameters.recomputed_stages = recomputed_;
@@ -298,8 +299,8 @@ OrderedJson json_of(const StageTime& stage) {
           {"recompute_ns", stage.recompute_ns}};
 }
 
-// Fails if the schedule is not sound. Only steps that every stage does once for each micro-batch
-// can be measured.
+// Fails if the schedule is not sound. A run can be measured only if every stage performs each step
+// exactly once for each micro-batch.
 Status check_sound(const Schedule& schedule) {
   HETCOMM_RETURN_IF_ERROR(check_size(schedule));
   if (schedule.stages() == 0) return invalid("the schedule has no stage");
@@ -313,7 +314,7 @@ Status check_stage_limits(const ScheduleQuestion& question) {
                              question.schedule.stages()));
 }
 
-// Returns how much longer the run was than |of_ns|, in words.
+// Returns a text that says how much longer the run took than |of_ns|.
 std::string longer(const RunView& view, uint64_t of_ns) {
   if (of_ns == 0) return {};
   return fmt::format(" ({:+.1f} %)", 100.0 * (ratio_of(view.run.total_ns, of_ns) - 1));
@@ -350,7 +351,7 @@ Result<RunView> look_at_run(ScheduleQuestion question) {
   const bool may_split = question.may_split;
   CheckOptions check = question.check;
   const std::vector<uint64_t> stage_limits = question.stage_limits;
-  question.check.limits.clear();  // limits do not bind the schedule that has run
+  question.check.limits.clear();  // the schedule has already run, so limits do not apply to it
   Result<Outlook> outlook = look_at(std::move(question));
   if (!outlook.ok()) return outlook.status();
   view.outlook = std::move(outlook).value();
@@ -429,7 +430,7 @@ std::string to_json(const RunView& view) {
   json["proposal"] = OrderedJson();
   if (view.proposes) {
     const Candidate& best = view.candidates.front();
-    // Proposes one more than the simulation needs, since its transfers are all alike.
+    // Proposes one more than the simulation needs, because real transfer times vary.
     std::vector<uint32_t> in_flight = best.in_flight;
     for (uint32_t& each : in_flight) ++each;
     OrderedJson schedule;

@@ -1,5 +1,5 @@
-// RunView compares a run with its forecast: how long the run took, which times differ from the
-// known ones, and which schedule would do better.
+// RunView compares a run with its forecast: the duration of the run, the times that differ from the
+// given ones, and the schedules that would be faster.
 #pragma once
 
 #include <cstdint>
@@ -16,49 +16,50 @@ namespace hetcomm::pipeline {
 
 // A time that differs from the one in the question.
 struct MovedTime {
-  std::string what;  // "forward of stage 1"
+  std::string what;  // for example "forward of stage 1"
   uint64_t from_ns = 0;
   uint64_t to_ns = 0;
 };
 
-// A schedule that fits the stages of the run, with its forecast by the times of the run.
+// A schedule that matches the stages of the run, with a forecast based on the times of the run.
 struct Candidate {
   std::string name;
   ScheduleParameters parameters;
-  std::vector<std::vector<Action>> actions;  // by rank, of one that was arranged; else empty
+  std::vector<std::vector<Action>> actions;  // by rank, of an arranged schedule; otherwise empty
   uint64_t total_ns = 0;
-  std::vector<int64_t> peaks;       // by rank
-  std::vector<uint32_t> in_flight;  // by boundary: enough items that no step waits for room
+  std::vector<int64_t> peaks;       // indexed by rank
+  std::vector<uint32_t> in_flight;  // indexed by boundary: enough that no step waits for a buffer
 };
 
 struct RunView {
-  Outlook outlook;  // of the schedule that ran, with the times of the run
+  Outlook outlook;  // outlook of the schedule that ran, with the times of the run
   MeasuredRun run;
-  // The simulated time of the run, with each step as long as it was and only boundaries between
-  // steps. The items in flight are those of the question. Without them no step waits for room.
+  // The simulated time of the run, with the measured length of each step and only boundaries
+  // between steps. The items in flight are those of the question. If it has none, no step waits for
+  // a free buffer.
   uint64_t replayed_ns = 0;
-  bool had_times = false;        // the question had times
-  std::vector<MovedTime> moved;  // by more than a tenth
-  int64_t limit = 0;             // most that a rank of a candidate may keep
+  bool had_times = false;        // true if the question had times
+  std::vector<MovedTime> moved;  // times that differ by more than a tenth
+  int64_t limit = 0;             // maximum memory that a rank of a candidate may hold
   bool may_split = false;
-  std::vector<Candidate> candidates;  // the fastest first
+  std::vector<Candidate> candidates;  // fastest first
   // True if the first candidate is at least 1 % faster than the schedule that ran, and times have
-  // moved or were not known.
+  // changed or were not known.
   bool proposes = false;
 };
 
-// Measures the run of |question|, which has traces, and looks for better schedules: known ones, and
-// one that is arranged within the limits. All deal stages to ranks as the schedule does, keep
-// within the limits, and split backward steps only if it does or |question| allows it. Without
-// limits a rank may keep as many as the one that keeps most now. Fails as check_size(), check(),
-// measure() and look_at() do.
+// Measures the run of |question|, which has traces, and searches for better schedules: known ones,
+// and one that is arranged within the limits. Each assigns stages to ranks as the current schedule
+// does, stays within the limits, and splits backward steps only if the current schedule does or
+// |question| allows it. Without limits, every rank may hold as much as the rank that holds most
+// now. Fails as check_size(), check(), measure() and look_at() do.
 Result<RunView> look_at_run(ScheduleQuestion question);
 
 std::string to_text(const RunView& view);
-// Returns the outlook with "run", "moved", "candidates" and "proposal": the schedule as a plan has
-// it, and its items in flight, or null.
+// Returns the outlook with "run", "moved", "candidates" and "proposal". The proposal is the
+// schedule in the form of a plan, with its items in flight, or null.
 std::string to_json(const RunView& view);
-// Returns a Gantt chart with the run below the forecast of each rank.
+// Returns a Gantt chart that shows the run below the forecast of each rank.
 Result<std::string> to_svg(const RunView& view);
 
 }  // namespace hetcomm::pipeline

@@ -1,4 +1,4 @@
-// Reads the times of a stage from JSON. ../README.md describes them.
+// Reads the times of a stage from JSON. ../README.md describes their format.
 #pragma once
 
 #include <cstdint>
@@ -8,11 +8,11 @@
 
 namespace hetcomm::pipeline {
 
-// The longest time of a step or a transfer in a question: 104 days.
+// The maximum time of a step or a transfer in a question: 104 days.
 inline constexpr uint64_t kMaxNs = uint64_t{1} << 53;
 
-// Returns the times in an object. A step of which only the whole or only the parts are given
-// follows from the others. Reports wrong entries by |fields|.
+// Reads the times of a stage. If only the whole backward step or only its parts are given, the
+// others are derived from them. Reports wrong entries through |fields|.
 StageTime read_stage_time(present::Fields fields);
 
 }  // namespace hetcomm::pipeline

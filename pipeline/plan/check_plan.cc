@@ -52,7 +52,7 @@ class PlanCheck {
       if (!view.ok()) return view.status().annotate(fmt::format("pipelines[{}]", i));
       views.push_back(std::move(view).value());
       samples += uint64_t{pipeline.micro_batches} * pipeline.micro_batch_size;
-      if (samples > plan_.training.global_batch) break;  // so that the sum stays in range
+      if (samples > plan_.training.global_batch) break;  // prevents an overflow of the sum
     }
     if (samples != plan_.training.global_batch) {
       return invalid(fmt::format("training.global_batch is {}, and the pipelines take {} samples",
@@ -131,11 +131,11 @@ class PlanCheck {
     return {};
   }
 
-  // Finds the stages that are on the same ranks.
+  // Groups the stages that are on the same ranks.
   Status find_groups(const PlanPipeline& pipeline, PipelineView& view,
                      std::vector<uint32_t>& group_of) {
     std::map<std::vector<uint32_t>, uint32_t> known;
-    std::vector<uint32_t> chunks;  // by group
+    std::vector<uint32_t> chunks;  // number of chunks, indexed by group
     std::vector<const StageDegrees*> degrees;
     for (size_t i = 0; i < pipeline.stages.size(); ++i) {
       const PlanStage& stage = pipeline.stages[i];
@@ -171,7 +171,7 @@ class PlanCheck {
     return {};
   }
 
-  // Makes the schedule of |view|, for groups of ranks.
+  // Makes the schedule of |view|, in which each group of ranks counts as one rank.
   static Status make(const PlanPipeline& pipeline, const std::vector<uint32_t>& group_of,
                      PipelineView& view) {
     const auto groups = static_cast<uint32_t>(view.groups.size());
@@ -204,7 +204,7 @@ class PlanCheck {
                        .rank_of = group_of,
                        .actions = pipeline.schedule.actions};
     }
-    // The transfers of an executed schedule follow from its computations.
+    // The transfers of an executed schedule are derived from its computations.
     HETCOMM_RETURN_IF_ERROR(check_unlimited(view.schedule).annotate("schedule"));
     view.schedule = computations_of(std::move(view.schedule));
     view.evaluation = forward_steps_of(view.schedule);
@@ -213,7 +213,7 @@ class PlanCheck {
 
   Status check_boundaries(const PlanPipeline& pipeline, PipelineView& view) const {
     const uint32_t stages = view.schedule.stages();
-    std::vector<uint32_t> given(stages - 1);  // by the stage before
+    std::vector<uint32_t> given(stages - 1);  // indexed by the stage before the boundary
     for (const PlanBoundary& each : pipeline.boundaries) {
       if (each.to == each.from + 1 && each.to < stages) given[each.from] = each.in_flight;
     }
@@ -223,7 +223,7 @@ class PlanCheck {
     for (const uint64_t each : pipeline.schedule.parameters.stage_ns) {
       step_ns = std::max(step_ns, each);
     }
-    view.stage_in_flight.assign(stages - 1, 0);  // 0: no boundary
+    view.stage_in_flight.assign(stages - 1, 0);  // 0 means that there is no boundary
     std::set<std::pair<uint32_t, uint32_t>> seen;
     view.in_flight.assign(pipeline.boundaries.size(), 0);
     for (size_t i = 0; i < pipeline.boundaries.size(); ++i) {
@@ -258,10 +258,10 @@ class PlanCheck {
     return check_skips(pipeline, view);
   }
 
-  // Returns how many items in flight cost no time at the boundary behind |stage|, as far as the
-  // plan has times: one more than |needed|, so that a credit may travel while the next item does,
-  // and those that a slow link has on the way. |step_ns|: the longest of any stage; 0 if none is
-  // told.
+  // Returns a number of items in flight that costs no time at the boundary after |stage|, according
+  // to the times in the plan. It is |needed| plus one, so that a credit can travel at the same time
+  // as the next item, plus the items that are in transit on a slow link. |step_ns| is the longest
+  // time of any stage, or 0 if no times are given.
   static uint32_t enough_in_flight(uint32_t needed, const PlanPipeline& pipeline, uint32_t stage,
                                    uint64_t step_ns) {
     const std::vector<BoundaryTime>& boundaries = pipeline.schedule.parameters.boundaries;
@@ -273,9 +273,9 @@ class PlanCheck {
     return static_cast<uint32_t>(std::min<uint64_t>(enough, kMaxInFlight));
   }
 
-  // Gives each boundary between stages that are no neighbours enough items in flight that no step
-  // waits for room there. No more items can be under way between its stages than the boundaries of
-  // neighbours have in flight and keep, and one in each stage.
+  // Gives each boundary between stages that are not consecutive so many items in flight that no
+  // step waits for a free buffer there. Between its stages there can be at most the items in flight
+  // and kept at the boundaries in between, and one item in each stage.
   static Status check_skips(const PlanPipeline& pipeline, PipelineView& view) {
     for (size_t i = 0; i < pipeline.boundaries.size(); ++i) {
       const PlanBoundary& boundary = pipeline.boundaries[i];
@@ -285,7 +285,7 @@ class PlanCheck {
       uint64_t most = 1;
       for (uint32_t stage = boundary.from; stage < boundary.to; ++stage) {
         most += 2 * uint64_t{view.stage_in_flight[stage]} + 1;
-        // Items wait at a stage of the same ranks without a limit.
+        // The number of items between stages on the same ranks is not limited.
         if (!view.schedule.crosses(stage)) most = kMaxMicroBatches;
       }
       most = std::min<uint64_t>(most, pipeline.micro_batches);
@@ -314,7 +314,7 @@ class PlanCheck {
     return {};
   }
 
-  // Checks that |stage| can hold |tensor|, at every length.
+  // Checks that |stage| can hold |tensor| at every length.
   static Status check_layouts(const PlanTensor& tensor, const PlanPipeline& pipeline,
                               const PlanStage& stage) {
     Result<TensorMesh> mesh = mesh_of(tensor, stage);
@@ -366,7 +366,7 @@ class PlanCheck {
                                pipeline.lengths.back()));
   }
 
-  // Counts the activations that live at a time, and compares those of each stage with its limit.
+  // Counts the live activations, and compares those of each stage with its limit.
   static Status check_live_limits(const PlanPipeline& pipeline, PipelineView& view) {
     LivePeaks peaks = count_live(view.schedule);
     view.peaks = std::move(peaks.ranks);
@@ -417,10 +417,10 @@ class PlanCheck {
   }
 
   const PipelinePlan& plan_;
-  std::vector<bool> is_used_;  // by rank
+  std::vector<bool> is_used_;  // indexed by rank
 };
 
-// Divides the length of the dimension that a degree cuts.
+// Divides dimension |cut| of |shape|, if there is one, by |degree|.
 void divide(std::vector<uint64_t>& shape, const std::optional<uint32_t>& cut, uint32_t degree) {
   if (cut) shape[*cut] /= degree;
 }

@@ -80,7 +80,7 @@ class PlanReader {
   }
 
  private:
-  // Reads the object |name|, which has to be there.
+  // Reads the object |name|, which must be present.
   template <class Read>
   void object(Fields& fields, const char* name, std::initializer_list<std::string_view> names,
               Read&& read) {
@@ -350,7 +350,7 @@ Json json_of(const PlanPipeline& pipeline) {
   return json;
 }
 
-// Returns the document without the provenance. Json sorts the fields of objects.
+// Returns the document without the provenance. The Json class sorts the fields of objects.
 Json json_of(const PipelinePlan& plan) {
   Json ranks = Json::array();
   for (const PlanRank& each : plan.ranks) {

@@ -28,7 +28,7 @@ std::string written(const StageDegrees& degrees) {
   return text.empty() ? "-" : text;
 }
 
-// Returns the bytes of all tensors of a micro-batch that go forward, or back.
+// Returns the total bytes of a micro-batch's tensors, or with |is_backward| of its gradients.
 uint64_t item_bytes(const PlanBoundary& boundary, bool is_backward) {
   uint64_t sum = 0;
   for (const PlanTensor& tensor : boundary.tensors) {

@@ -1,4 +1,4 @@
-// Writes what follows from a checked pipeline plan, for people and for programs.
+// Formats the properties of a checked pipeline plan as text and as JSON.
 #pragma once
 
 #include <cstdint>
@@ -10,13 +10,14 @@
 
 namespace hetcomm::pipeline {
 
-// Returns "3", "0-3" or "0,2,4".
+// Returns a text such as "3", "0-3" or "0,2,4".
 std::string ranks_text(const std::vector<uint32_t>& ranks);
-// Returns the hash of |plan|, and two tables for each pipeline: its stages, with what they hold at
-// a time, and its boundaries, with the bytes of a micro-batch. |views|: check_plan().
+// Returns the hash of |plan|, and two tables for each pipeline: its stages with their maximum
+// numbers of live activations, and its boundaries with the bytes of a micro-batch. |views| is the
+// result of check_plan().
 std::string outline_text(const PipelinePlan& plan, const std::vector<PipelineView>& views);
 // Returns a JSON document with the hash, the groups of ranks, the actions, the peaks, and the items
-// in flight. ../README.md describes it.
+// in flight. ../README.md describes the format.
 std::string outline_json(const PipelinePlan& plan, const std::vector<PipelineView>& views);
 
 }  // namespace hetcomm::pipeline

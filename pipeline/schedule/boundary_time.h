@@ -1,4 +1,5 @@
-// The time that a micro-batch's data takes over a boundary between two stages, in one direction.
+// The time that the data of one micro-batch takes to cross a boundary between two stages in one
+// direction.
 #pragma once
 
 #include <cstdint>

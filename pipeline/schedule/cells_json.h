@@ -17,7 +17,7 @@ inline present::Json cells_of(const std::vector<Action>& actions) {
 }
 
 // Appends the actions of |json|, which is at |path| in a document of |fields|. Reports the first
-// element that is no cell.
+// element that is not a valid cell.
 inline void read_cells(present::Fields& fields, const present::Json& json, const std::string& path,
                        std::vector<Action>& actions) {
   constexpr size_t kMaxCells = size_t{1} << 26;

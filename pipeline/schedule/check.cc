@@ -19,7 +19,7 @@ Action action_of(Kind kind, uint32_t stage, uint32_t micro_batch) {
   return {.micro_batch = micro_batch, .stage = static_cast<uint16_t>(stage), .kind = kind};
 }
 
-// Steps keeps one bit for each kind of action that a stage has had for a micro-batch.
+// Steps stores one bit for each kind of action of a stage and a micro-batch.
 class Steps {
  public:
   explicit Steps(const Schedule& schedule)
@@ -48,7 +48,7 @@ class Steps {
   std::vector<uint16_t> bits_;
 };
 
-// Checks that every step is there once, and on the right rank.
+// Checks that every step occurs exactly once, and on the right rank.
 class Inventory {
  public:
   explicit Inventory(const Schedule& schedule)
@@ -111,15 +111,15 @@ class Inventory {
     return {};
   }
 
-  // Returns whether both steps make data for one boundary in one direction.
+  // Returns whether both steps produce data for the same boundary and direction.
   static bool send_alike(const Action& one, const Action& other) {
     if (one.stage != other.stage) return false;
     return (one.kind == Kind::kForward && other.kind == Kind::kForward) ||
            (gives_input_grad(one.kind) && gives_input_grad(other.kind));
   }
 
-  // Returns why |action| is wrong as a transfer, or as a wait for one. Null: it is right, or of
-  // another kind.
+  // Returns why |action| is wrong as a transfer, or as a wait for one. Returns null if it is right,
+  // or of another kind.
   const char* refuse_transfer(const Action& action) const {
     const uint32_t stage = action.stage;
     bool crosses = true;
@@ -183,13 +183,13 @@ class Inventory {
 
   const Schedule& schedule_;
   Steps steps_;
-  std::vector<bool> is_reduced_;  // by stage
+  std::vector<bool> is_reduced_;  // indexed by stage
   bool has_backward_ = false;
   Level level_ = Level::kCompute;
 };
 
-// Channel is one direction of a boundary at level 1. Items go in the order in which the sender
-// produces them.
+// Channel is one direction of a boundary at level 1. Items are transferred in the order in which
+// the sender produces them.
 class Channel {
  public:
   void set_in_flight(uint32_t in_flight) { in_flight_ = in_flight; }
@@ -212,13 +212,13 @@ class Channel {
     return static_cast<uint32_t>(std::min<uint64_t>(produced_, uint64_t{taken_} + in_flight_));
   }
 
-  std::vector<uint32_t> position_;  // by micro-batch: its number among the items
+  std::vector<uint32_t> position_;  // indexed by micro-batch: its number among the items
   uint32_t in_flight_ = 0;
   uint32_t produced_ = 0;
   uint32_t taken_ = 0;
 };
 
-// Lets all ranks go through their actions, as far as they can.
+// Executes the actions of all ranks as far as possible.
 class Walk {
  public:
   // |in_flight| has an entry for each boundary.
@@ -241,8 +241,8 @@ class Walk {
     }
   }
 
-  // Lets the ranks go on. As long as a full boundary stops a rank, raises |in_flight| of one
-  // boundary that |may_raise| allows.
+  // Runs the ranks. While a rank is blocked by a full boundary, raises |in_flight| of one boundary
+  // for which |may_raise| is true.
   Status run_with_what_is_needed(const std::vector<bool>& may_raise) {
     for (go_on(); raise_one(may_raise);) go_on();
     return end();
@@ -265,7 +265,7 @@ class Walk {
     }
   }
 
-  // Returns success if all ranks have come to their end.
+  // Returns success if all ranks have executed all their actions.
   Status end() const {
     std::string stuck;
     int count = 0;
@@ -279,7 +279,7 @@ class Walk {
   }
 
   // Raises |in_flight| of the first boundary that is full and may be raised. Returns false if there
-  // is none.
+  // is no such boundary.
   bool raise_one(const std::vector<bool>& may_raise) {
     for (uint32_t rank = 0; rank < schedule_.ranks(); ++rank) {
       const std::vector<Action>& actions = schedule_.actions[rank];
@@ -303,7 +303,7 @@ class Walk {
     wake(schedule_.rank_of[boundary + 1]);
   }
 
-  // Returns the boundary that |action| waits for because it is full.
+  // Returns the full boundary that blocks |action|, if there is one.
   std::optional<uint32_t> full_boundary(const Action& action) const {
     const uint32_t stage = action.stage;
     const auto holds_back = [&](const Channel& channel) {
@@ -353,7 +353,7 @@ class Walk {
                        schedule_.rank_of[stage]);
   }
 
-  // Returns what |action| waits for; "" for nothing.
+  // Returns a text that says what |action| waits for, or "" if it can run.
   std::string what_lacks(const Action& action) const {
     const uint32_t stage = action.stage;
     const uint32_t at = action.micro_batch;
@@ -487,12 +487,12 @@ class Walk {
   const Schedule& schedule_;
   const Steps& planned_;
   const bool has_transfers_;
-  std::vector<uint32_t> in_flight_;  // by boundary
+  std::vector<uint32_t> in_flight_;  // indexed by boundary
   Steps done_;
-  std::vector<Channel> forward_;   // by the stage before the boundary
-  std::vector<Channel> backward_;  // likewise
+  std::vector<Channel> forward_;   // indexed by the stage before the boundary
+  std::vector<Channel> backward_;  // indexed by the stage before the boundary
   std::vector<uint32_t> weight_grads_;
-  std::vector<size_t> next_;  // by rank: index of its next action
+  std::vector<size_t> next_;  // indexed by rank: its next action
   std::vector<bool> is_queued_;
   std::deque<uint32_t> queue_;
 };

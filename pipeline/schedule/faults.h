@@ -1,4 +1,4 @@
-// Makes the errors of functions that were given something impossible.
+// Makes the errors for invalid arguments.
 #pragma once
 
 #include <string>

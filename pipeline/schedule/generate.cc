@@ -30,7 +30,7 @@ Status check_counts(uint64_t ranks, uint64_t chunks, uint64_t micro_batches) {
   return {};
 }
 
-// Appends the actions of one rank.
+// A Writer appends actions of one rank.
 class Writer {
  public:
   Writer(Schedule& schedule, uint32_t rank) : actions_(schedule.actions[rank]) {}
@@ -56,7 +56,7 @@ Status check_entries(size_t given, size_t stages, const char* what) {
   return Status(Code::kInvalidArgument, fmt::format("{} {} for {} stages", given, what, stages));
 }
 
-// Backward writes the steps of one stage after its forward steps: B, or R, I and a delayed W.
+// Backward writes the backward steps of one stage: B, or R, I and a delayed W.
 class Backward {
  public:
   Backward(Writer& writer, uint32_t stage) : writer_(writer), stage_(stage) {}
@@ -116,11 +116,11 @@ Result<Schedule> flat_schedule(const std::vector<uint32_t>& warmups, const Split
   return schedule;
 }
 
-// Micro-batches go through a rank's chunks in rounds. The step with number n of one kind belongs to
+// Micro-batches pass through the chunks of a rank in rounds. Step number n of one kind belongs to
 // chunk n / round % chunks.
 struct Rounds {
   uint32_t chunks;
-  uint32_t round;  // micro-batches in a round
+  uint32_t round;  // number of micro-batches in a round
   uint32_t chunk(uint32_t n) const { return n / round % chunks; }
   uint32_t micro_batch(uint32_t n) const { return n / (round * chunks) * round + n % round; }
 };
@@ -138,7 +138,7 @@ Result<Rounds> rounds_of(uint32_t ranks, uint32_t chunks, uint32_t micro_batches
 }
 
 // Writes the steps of one rank of an interleaved schedule, which begins with |warmup| forward
-// steps. With |splits|, W stays |delay| steps behind I.
+// steps. With |splits|, W follows |delay| steps after I.
 void write_interleaved(Writer writer, uint32_t rank, uint32_t ranks, const Rounds& rounds,
                        uint32_t steps, uint32_t warmup, bool splits, uint32_t delay) {
   const auto forward = [&](uint32_t n) {
@@ -174,8 +174,8 @@ Result<Schedule> interleaved_schedule(uint32_t ranks, uint32_t chunks, uint32_t 
   return schedule;
 }
 
-// Writes the steps of a rank with two stages. Each kind of step of a stage takes the micro-batches
-// in their order. Steps for micro-batches that do not exist are left out.
+// Writes the steps of a rank with two stages. For each kind of step, a stage processes the
+// micro-batches in order. Steps for micro-batches that do not exist are omitted.
 class VWriter {
  public:
   VWriter(Schedule& schedule, uint32_t rank)
@@ -242,10 +242,10 @@ void write_zero_bubble_v(VWriter& writer, uint32_t rank, uint32_t ranks, uint32_
   while (writer.owes_weight_grad(0)) writer.weight_grad(0);
 }
 
-// Writes the last backward steps of a rank of DualPipe-V: from the middle on they are split, and W
-// fills the waits for I.
+// Writes the last backward steps of a rank of DualPipe-V. From the middle on they are split, and W
+// fills the gaps before I.
 void write_dual_pipe_v_end(VWriter& writer, uint32_t rank, uint32_t ranks) {
-  std::vector<int> owed;  // the chunk of each W that is due, oldest first
+  std::vector<int> owed;  // the chunk of each W that is still to be written, oldest first
   size_t paid = 0;
   const auto step = [&](int chunk, bool splits) {
     if (!splits) return writer.backward(chunk);
@@ -256,7 +256,7 @@ void write_dual_pipe_v_end(VWriter& writer, uint32_t rank, uint32_t ranks) {
     if (paid < owed.size()) writer.weight_grad(owed[paid++]);
   };
   const uint32_t pairs = rank + 1;
-  const uint32_t first_split = pairs / 2 * 2 + (rank % 2 == 0 ? 1 : 0);  // by step, not by pair
+  const uint32_t first_split = pairs / 2 * 2 + (rank % 2 == 0 ? 1 : 0);  // in steps, not pairs
   for (uint32_t i = 0; i < 2 * pairs; ++i) step(i % 2 == 0 ? 1 : 0, i >= first_split);
   for (uint32_t i = pairs; i < ranks; ++i) {
     pay();
@@ -266,7 +266,7 @@ void write_dual_pipe_v_end(VWriter& writer, uint32_t rank, uint32_t ranks) {
 }
 
 void write_dual_pipe_v(VWriter& writer, uint32_t rank, uint32_t ranks, uint32_t micro_batches) {
-  const uint32_t after = ranks - rank - 1;  // ranks after this one
+  const uint32_t after = ranks - rank - 1;  // number of ranks after this one
   for (uint32_t i = 0; i < 2 * after; ++i) writer.forward(0);
   for (uint32_t i = 0; i <= rank; ++i) {
     writer.forward(0);
@@ -278,7 +278,8 @@ void write_dual_pipe_v(VWriter& writer, uint32_t rank, uint32_t ranks, uint32_t 
   }
   for (uint32_t i = 0; i < micro_batches - 2 * ranks + rank + 1; ++i) {
     if (i == 0 && after == 0) {
-      // The last rank has just made the output of this micro-batch: an overlap would be a wait.
+      // The last rank has just produced the output of this micro-batch, so overlapping would only
+      // make it wait.
       writer.forward(0);
       writer.backward(1);
     } else {

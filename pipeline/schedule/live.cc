@@ -9,7 +9,7 @@ void count(const std::vector<Action>& actions, LivePeaks& peaks, uint64_t& peak)
   const bool trains = std::any_of(actions.begin(), actions.end(),
                                   [](const Action& each) { return gives_weight_grad(each.kind); });
   std::vector<uint64_t> live(peaks.stages.size());
-  std::vector<uint32_t> freed;  // stages
+  std::vector<uint32_t> freed;  // stages whose activation is freed
   uint64_t all = 0;
   for (size_t i = 0; i < actions.size(); ++i) {
     const Action& action = actions[i];

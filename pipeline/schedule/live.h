@@ -1,4 +1,4 @@
-// Counts the activations that live at a time.
+// Counts the live activations of a schedule.
 #pragma once
 
 #include <cstdint>
@@ -8,15 +8,16 @@
 
 namespace hetcomm::pipeline {
 
-// The most activations that live at any time, by rank and by stage.
+// The maximum numbers of live activations, indexed by rank and by stage.
 struct LivePeaks {
   std::vector<uint64_t> ranks;
   std::vector<uint64_t> stages;
-  std::vector<size_t> steps;  // by stage: the index of its rank's action at which it peaks
+  std::vector<size_t> steps;  // indexed by stage: index of its rank's action at the peak
 };
 
-// An activation lives until the gradient of the weights is there. Without backward steps it ends
-// with its step. Activations that a step of a pair frees live until both steps have ended.
+// Returns the peaks of |schedule|. An activation is live until the gradient of the weights is
+// complete. Without backward steps it is live only during its forward step. Activations that a step
+// of a pair frees stay live until both steps have ended.
 LivePeaks count_live(const Schedule& schedule);
 
 }  // namespace hetcomm::pipeline

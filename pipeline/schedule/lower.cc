@@ -16,8 +16,9 @@ Action with_kind(const Action& action, Kind kind) {
   return {.micro_batch = action.micro_batch, .stage = action.stage, .kind = kind};
 }
 
-// Returns the kind of the receive whose data |action| needs, if it needs one from another rank. R
-// is no such action, although I after it is: the gradient may arrive while R runs.
+// Returns the kind of the receive whose data |action| needs from another rank, if any. A
+// recomputation (R) needs none, although the I that follows it does: the gradient can arrive while
+// R runs.
 std::optional<Kind> receive_for(const Schedule& schedule, const Action& action) {
   if (action.kind == Kind::kForward) {
     if (action.stage > 0 && schedule.crosses(action.stage - 1u)) return Kind::kReceiveForward;
@@ -27,7 +28,7 @@ std::optional<Kind> receive_for(const Schedule& schedule, const Action& action) 
   return std::nullopt;
 }
 
-// Returns the kind of the send that takes |action|'s result to another rank, if there is one.
+// Returns the kind of the send that transfers the result of |action| to another rank, if any.
 std::optional<Kind> send_after(const Schedule& schedule, const Action& action) {
   if (action.kind == Kind::kForward) {
     if (schedule.crosses(action.stage)) return Kind::kSendForward;
@@ -79,14 +80,14 @@ class ReceivePoster {
       if (kind) lines_.at(action.kind, action.stage).receives.push_back(with_kind(action, *kind));
     }
   }
-  // Appends the receives that are to be posted before |action|.
+  // Appends the receives that have to be posted before |action|.
   void post_before(const Action& action, std::vector<Action>& out) {
     if (!receive_for(schedule_, action)) return;
     Line& line = lines_.at(action.kind, action.stage);
     const size_t end = std::min(line.receives.size(), size_t{++line.steps} + ahead_);
     for (; line.posted < end; ++line.posted) out.push_back(line.receives[line.posted]);
   }
-  // Appends the receives that are to be posted at the beginning.
+  // Appends the receives that have to be posted at the beginning.
   void post_first(const std::vector<Action>& actions, std::vector<Action>& out) {
     for (const Action& action : actions) {
       if (!receive_for(schedule_, action)) continue;
@@ -107,7 +108,7 @@ class ReceivePoster {
   ByDirection<Line> lines_;
 };
 
-// Calls use(first, count) for each action that stands alone, and for each pair that may overlap.
+// Calls use(first, count) for each single action and for each pair that can overlap.
 template <class Use>
 void for_each_group(const std::vector<Action>& actions, Use&& use) {
   for (size_t i = 0; i < actions.size();) {
@@ -133,11 +134,11 @@ std::vector<Action> with_transfers(const Schedule& schedule, const std::vector<A
   return out;
 }
 
-// The sends of one stage in one direction, oldest first. The first |waited| have been waited for.
+// The sends of one stage in one direction, oldest first. The first |waited| already have a wait.
 struct OpenSends {
   std::vector<Action> sends;
   size_t waited = 0;
-  // Appends waits until fewer than |most| sends are left.
+  // Appends waits until fewer than |most| sends are without one.
   void wait_below(size_t most, std::vector<Action>& out) {
     while (sends.size() - waited >= most) {
       out.push_back(with_kind(sends[waited], wait_of(sends[waited].kind)));
@@ -168,10 +169,10 @@ std::vector<Action> with_waits(const Schedule& schedule, const std::vector<Actio
   return out;
 }
 
-// Returns the forward steps of one rank, and what gathers and drops weights around them.
+// Returns the forward steps of one rank, and the actions that gather and free weights around them.
 std::vector<Action> forward_steps(const std::vector<Action>& actions) {
   std::vector<Action> kept;
-  // By stage: the gather whose weights no step has used yet.
+  // Keyed by stage: the gather whose weights no step has used yet.
   std::map<uint32_t, size_t> unused;
   std::set<size_t> dropped;
   for (const Action& action : actions) {

@@ -1,4 +1,4 @@
-// Tells how much memory the steps of a rank add and free.
+// Computes the memory that the steps of a rank add and free.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 namespace hetcomm::pipeline {
 
 // The memory that each step of a stage adds for one micro-batch, in activations or bytes. A
-// negative number frees memory. An activation lives from the beginning of F to the end of W. All
-// numbers lie between -kMaxStepMemory and kMaxStepMemory.
+// negative number frees memory. By default, an activation is held from the beginning of F to the
+// end of W. All numbers are between -kMaxStepMemory and kMaxStepMemory.
 struct StepMemory {
   int64_t forward = 1;
   int64_t recompute = 0;
@@ -28,9 +28,9 @@ struct HeldMemory {
   int64_t after = 0;
 };
 
-// Returns what |rank| holds, by action. |memory|: by stage; empty: the defaults for all. What a
-// step frees is free at its end, and at the end of its pair. On a rank without backward steps a
-// forward step frees what it has added.
+// Returns the memory that |rank| holds, indexed by action. |memory| is indexed by stage. If it is
+// empty, the defaults are used for all. The memory that a step frees is available when the step and
+// its pair have ended. On a rank without backward steps, a forward step frees what it has added.
 std::vector<HeldMemory> memory_over_time(const Schedule& schedule, uint32_t rank,
                                          const std::vector<StepMemory>& memory);
 

@@ -19,19 +19,19 @@ namespace {
 
 using Parameters = ScheduleParameters;
 
-// The parameters that a schedule takes beside counts of ranks and micro-batches.
+// The parameters that a schedule has in addition to the counts of ranks and micro-batches.
 struct Takes {
   bool warmups = false;
   bool slow_boundaries = false;
   bool recomputed_stages = false;
   bool epsilon = false;
-  uint32_t chunks = 1;      // stages on each rank; if |any_chunks|, only the default
-  bool any_chunks = false;  // another number of stages on each rank may be given
+  uint32_t chunks = 1;      // stages on each rank; with |any_chunks|, the default
+  bool any_chunks = false;  // true if any number of stages on each rank is supported
 };
 
 struct Entry {
   const char* name;
-  const char* pytorch;  // the name of PyTorch's class, or null
+  const char* pytorch;  // the name of the PyTorch class, or null
   Takes takes;
   Result<Schedule> (*make)(const Parameters& parameters, std::vector<uint32_t>& exposed);
 };
@@ -156,7 +156,7 @@ const Entry* find(std::string_view name) {
   return nullptr;
 }
 
-// Fails if |parameters| has something that the schedule does not take.
+// Fails if |parameters| has a field that the schedule does not support.
 Status check_parameters(const Entry& entry, const Parameters& parameters) {
   const auto refuse = [&](bool given, bool takes, std::string_view what) {
     return given && !takes ? invalid(fmt::format("{} takes no {}", entry.name, what)) : Status();

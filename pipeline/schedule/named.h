@@ -1,4 +1,4 @@
-// Makes schedules by their names, from counts and times.
+// Makes schedules by name, from counts and times.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace hetcomm::pipeline {
 
 struct ScheduleParameters {
   uint32_t ranks = 0;
-  uint32_t chunks = 0;  // stages of each rank; 0: as many as the schedule needs, 2 if it takes any
+  uint32_t chunks = 0;  // stages on each rank; 0: as many as required; 2 if any number will do
   uint32_t micro_batches = 0;
   // Virtual-1F1B: the stages before its slow boundaries.
   std::vector<uint32_t> slow_boundaries;
@@ -25,22 +25,23 @@ struct ScheduleParameters {
   uint32_t epsilon_ppm = 0;
   // Four-phase: the stages that recompute.
   std::vector<uint32_t> recomputed_stages;
-  // Forward steps before the first backward step, by stage, in place of those of the schedule's
-  // rule. Only schedules with one stage on each rank have such counts.
+  // The number of forward steps before the first backward step, indexed by stage. If given, it
+  // replaces the counts of the schedule's rule. Only schedules with one stage on each rank have
+  // such counts.
   std::vector<uint32_t> warmups;
   bool operator==(const ScheduleParameters&) const = default;
 };
 
-// Returns the names, in the order of help texts and errors.
+// Returns the names in the order used in help texts and errors.
 const std::vector<std::string>& schedule_names();
 
 struct NamedSchedule {
   Schedule schedule;
   std::vector<uint32_t> exposed;  // H-1F1B: boundaries that no schedule can hide (warmups.h)
 };
-// Makes the schedule called |name|: one of schedule_names(), or the name of its PyTorch
-// class, in upper or lower case. Fails with kNotFound for another name, and with kInvalidArgument
-// for parameters that the schedule does not have or that do not fit together.
+// Makes the schedule with |name|: one of schedule_names(), or the name of its PyTorch class, in
+// upper or lower case. Fails with kNotFound for another name, and with kInvalidArgument for
+// parameters that the schedule does not have or that are inconsistent.
 Result<NamedSchedule> make_schedule(std::string_view name, const ScheduleParameters& parameters);
 
 }  // namespace hetcomm::pipeline

@@ -1,4 +1,4 @@
-// Writes the parameters of a named schedule as a pipeline plan has them in its JSON document.
+// Returns the parameters of a named schedule in the JSON format of a pipeline plan.
 #pragma once
 
 #include <utility>

@@ -43,7 +43,7 @@ std::string_view trimmed(std::string_view text) {
   return text;
 }
 
-// Takes a number below |end| from the front of |text|.
+// Reads a number below |end| from the front of |text|, and removes it there.
 std::optional<uint32_t> take_number(std::string_view& text, uint32_t end) {
   uint32_t number = 0;
   const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), number);
@@ -70,7 +70,7 @@ std::optional<Action> parse_action(std::string_view cell) {
   return action;
 }
 
-// Finds the rank of every stage: the one that computes for it.
+// Returns the rank of every stage, which is the rank that computes for it.
 Result<std::vector<uint32_t>> find_ranks(const Schedule& schedule) {
   std::vector<uint32_t> rank_of;
   for (uint32_t rank = 0; rank < schedule.ranks(); ++rank) {

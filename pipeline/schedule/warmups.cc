@@ -5,7 +5,8 @@
 namespace hetcomm::pipeline {
 namespace {
 
-// Returns one more than the sum of |steps| from each stage on. The last stage has no step.
+// Returns for each stage one more than the sum of |steps| from that stage on. The last stage has no
+// entry in |steps|.
 std::vector<uint32_t> counts_of(const std::vector<uint64_t>& steps) {
   std::vector<uint32_t> counts(steps.size() + 1, 1);
   for (size_t stage = steps.size(); stage-- > 0;) {

@@ -18,11 +18,11 @@ namespace {
 
 using Kind = ActionKind;
 
-// Channel is one direction of a boundary. Items are numbered in the order of their sends.
+// Channel is one direction of a boundary. Items are numbered in the order in which they are sent.
 class Channel {
  public:
-  // |in_flight| is 0 if the receiver is always ready. |credit_ns| is the time until the sender
-  // knows that an item was taken.
+  // |in_flight| is 0 if the receiver is always ready. |credit_ns| is the time until the sender is
+  // notified that an item was taken.
   void open(const Route* route, uint32_t micro_batches, uint64_t credit_ns, uint32_t in_flight,
             bool has_receives) {
     route_ = route;
@@ -35,7 +35,7 @@ class Channel {
   const Route* route() const { return route_; }
   uint64_t credit_ns() const { return credit_ns_; }
 
-  // send(), post() and credit() call start(micro_batch) for each transfer that may start now.
+  // send(), post() and credit() call start(micro_batch) for each transfer that can start now.
   template <class Start>
   void send(uint32_t micro_batch, const Start& start) {
     if (has_receives_) return add(micro_batch, kSent, start);
@@ -47,7 +47,7 @@ class Channel {
   void post(uint32_t micro_batch, const Start& start) {
     add(micro_batch, kPosted, start);
   }
-  // The sender has learnt that one more item was taken.
+  // Records that the sender has been notified that one more item was taken.
   template <class Start>
   void credit(const Start& start) {
     ++taken_;
@@ -83,13 +83,13 @@ class Channel {
   bool has_receives_ = false;
   uint64_t sent_ = 0;
   uint64_t started_ = 0;
-  uint64_t taken_ = 0;  // items taken, as far as the sender knows
+  uint64_t taken_ = 0;  // items that the sender has been notified of as taken
   uint64_t left_ = 0;   // items whose first hop has ended
   Line<uint32_t> waiting_;
-  std::vector<uint8_t> states_;  // by micro-batch: bits of State
+  std::vector<uint8_t> states_;  // indexed by micro-batch: bits of State
 };
 
-// Returns the latency of all hops; 0 for no route.
+// Returns the total latency of all hops, or 0 without a route.
 uint64_t latency_of(const Route* route) {
   uint64_t latency_ns = 0;
   if (route == nullptr) return latency_ns;
@@ -134,26 +134,25 @@ class EventSimulation final : private TransferClient {
     const EventPipeline* given;
     uint32_t first_rank;
     bool has_transfers;
-    std::vector<Channel> forward;                  // by the stage before the boundary
-    std::vector<Channel> backward;                 // likewise
-    std::vector<uint32_t> gathering;               // by stage: gathers that have not ended
-    std::vector<std::vector<uint32_t>> groups_of;  // by stage: its reductions
+    std::vector<Channel> forward;                  // indexed by the stage before the boundary
+    std::vector<Channel> backward;                 // indexed by the stage before the boundary
+    std::vector<uint32_t> gathering;               // indexed by stage: gathers in progress
+    std::vector<std::vector<uint32_t>> groups_of;  // indexed by stage: its reductions
   };
   struct Rank {
     const std::vector<Action>* actions;
     uint32_t pipeline;
-    uint32_t index;  // in the pipeline
+    uint32_t index;  // index in the pipeline
     size_t next = 0;
     uint64_t busy_ns = 0;
     uint64_t end_ns = 0;
     bool runs = false;
-    // The thing that the next step lacked when it was last examined. Of a pair, the step |lacking|
-    // lacked it.
+    // The reason why the next step or pair could not start when it was last examined.
     Bound waits_for = Bound::kRank;
-    // Number of the step in the pair that could not start: 0 or 1.
+    // The step of a pair that could not start: 0 or 1.
     uint32_t lacking = 0;
   };
-  // The part of a pipeline that a transfer belongs to.
+  // The kind of transfer.
   enum Purpose : uint32_t { kForward, kBackward, kGather, kReduction };
   // Starts transfers over one direction of a boundary.
   struct Starter {
@@ -231,7 +230,7 @@ class EventSimulation final : private TransferClient {
     return std::move(forecast_);
   }
 
-  // Starts the next step of a rank, and performs what takes no time before it.
+  // Runs the next actions of a rank, until one takes time or cannot start.
   void advance(uint32_t number) {
     Rank& rank = ranks_[number];
     const std::vector<Action>& actions = *rank.actions;
@@ -281,7 +280,7 @@ class EventSimulation final : private TransferClient {
     advance(number);
   }
 
-  // Ends the step or pair that |rank| runs.
+  // Ends the current step or pair of |rank|.
   void complete(Rank& rank) {
     const std::vector<Action>& actions = *rank.actions;
     const size_t first = rank.next;
@@ -292,7 +291,7 @@ class EventSimulation final : private TransferClient {
     for (size_t i = first; i < first + count; ++i) act(rank.pipeline, actions[i]);
   }
 
-  // Returns what |action| lacks, or none if it may start.
+  // Returns the reason why |action| cannot start, or nullopt if it can.
   static std::optional<Bound> missing(const Pipeline& own, const Action& action) {
     const uint32_t stage = action.stage;
     const auto unless = [](bool is_there, Bound bound) {
@@ -319,7 +318,7 @@ class EventSimulation final : private TransferClient {
         return std::nullopt;
     }
   }
-  // |back| is -1 for the boundary before |stage| and 0 for the one behind it.
+  // |back| is -1 for the boundary before |stage|, and 0 for the boundary after it.
   static bool has_arrived(const std::vector<Channel>& channels, uint32_t stage, int back,
                           const Action& action) {
     if (back < 0 && stage == 0) return true;
@@ -332,7 +331,7 @@ class EventSimulation final : private TransferClient {
     return !channel.is_open() || channel.has_room();
   }
 
-  // Sends the credit for the input of |action|, which starts.
+  // Sends the credit for the input of |action|, which is starting.
   void take_input(const Pipeline& own, const Action& action) {
     const auto index = static_cast<uint32_t>(&own - pipelines_.data());
     const uint32_t stage = action.stage;
@@ -353,7 +352,7 @@ class EventSimulation final : private TransferClient {
     channel_of(pipeline, purpose, boundary).credit(starter(pipeline, purpose, boundary));
   }
 
-  // Does what follows from |action|, which has ended.
+  // Performs the effects of |action|, which has ended.
   void act(uint32_t index, const Action& action) {
     Pipeline& own = pipelines_[index];
     const uint32_t stage = action.stage;
@@ -444,7 +443,7 @@ class EventSimulation final : private TransferClient {
   Transfers transfers_;
   std::vector<Pipeline> pipelines_;
   std::vector<Rank> ranks_;
-  std::vector<size_t> members_left_;  // by reduction: members that have not come to it
+  std::vector<size_t> members_left_;  // indexed by reduction: members that have not reached it
   EventForecast forecast_;
 };
 

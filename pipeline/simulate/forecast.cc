@@ -14,7 +14,7 @@ uint64_t Forecast::bubble_ppm() const {
     for (const uint64_t each : busy_ns) idle += total_ns - each;
     return idle * kMillion / (total_ns * ranks);
   }
-  // The times are long: nanoseconds do not matter.
+  // The times are so long that single nanoseconds do not matter.
   const uint64_t unit = total_ns / kMillion;
   uint64_t idle = 0;
   for (const uint64_t each : busy_ns) idle += std::min(kMillion, (total_ns - each) / unit);

@@ -1,4 +1,4 @@
-// A Forecast says when each action of a schedule starts and ends.
+// A Forecast has the start and the end of each action of a schedule.
 #pragma once
 
 #include <cstdint>
@@ -12,24 +12,25 @@ struct Span {
   bool operator==(const Span&) const = default;
 };
 
-// The cause that decided when an action started.
+// The cause that determined the start of an action.
 enum class Bound : uint8_t {
-  kRank,    // the action before it
+  kRank,    // the previous action of the rank
   kData,    // data of another rank
-  kRoom,    // a buffer: that of an earlier item, or of the send that it waits for
+  kRoom,    // a buffer: that of an earlier item, or that of the send that the action waits for
   kGather,  // the weights of its stage, which UNSHARD gathers
 };
 
 struct Forecast {
   uint64_t total_ns = 0;          // from the start to the end of the last action
-  std::vector<uint64_t> busy_ns;  // by rank: time in computations
-  // By rank and action. The two actions of a pair have the same span. Empty unless asked for.
+  std::vector<uint64_t> busy_ns;  // indexed by rank: time spent in computations
+  // Indexed by rank and action. The two actions of a pair have the same span. Empty unless
+  // requested.
   std::vector<std::vector<Span>> actions;
-  std::vector<std::vector<Bound>> bounds;  // by rank and action; empty unless asked for
+  std::vector<std::vector<Bound>> bounds;  // indexed by rank and action; empty unless requested
 
   // Returns the time in which |rank| does not compute.
   uint64_t idle_ns(uint32_t rank) const { return total_ns - busy_ns[rank]; }
-  // Returns the idle part of the time of all ranks, in millionths.
+  // Returns the idle fraction of the total time of all ranks, in millionths.
   uint64_t bubble_ppm() const;
 };
 

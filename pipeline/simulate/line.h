@@ -1,5 +1,4 @@
-// A Line is a queue whose entries stay in one block of memory. Most lines are short, and many are
-// made.
+// A Line is a queue whose entries are stored in one block of memory. It suits many short queues.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +14,7 @@ class Line {
   void push_back(const Entry& entry) { entries_.push_back(entry); }
   void pop_front() {
     ++first_;
-    // No more entries are moved than have left.
+    // Compacts only when at least half of the entries have left, so that moving them is cheap.
     if (2 * first_ < entries_.size()) return;
     entries_.erase(entries_.begin(), entries_.begin() + static_cast<std::ptrdiff_t>(first_));
     first_ = 0;
@@ -23,7 +22,7 @@ class Line {
 
  private:
   std::vector<Entry> entries_;
-  size_t first_ = 0;  // index of the front; the entries before it have left
+  size_t first_ = 0;  // index of the front; the entries before it have been removed
 };
 
 }  // namespace hetcomm::pipeline

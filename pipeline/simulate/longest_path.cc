@@ -14,24 +14,24 @@ namespace {
 using Kind = ActionKind;
 constexpr uint64_t kUnknown = UINT64_MAX;
 
-// Link is one direction of a boundary. Items are numbered in the order of their sends, and take the
-// link in this order.
+// Link is one direction of a boundary. Items are numbered in the order in which they are sent, and
+// occupy the link in this order.
 class Link {
  public:
-  // The receiver is ready for every item.
+  // Opens a link whose receiver is always ready.
   void open(uint32_t micro_batches, const BoundaryTime& time) {
     time_ = time;
     arrived_.assign(micro_batches, kUnknown);
   }
-  // The receiver is ready for an item when it has taken the |in_flight|th before it, and the news
-  // of that has come, |credit_ns| later.
+  // Opens a link whose receiver is ready for an item once it has taken the item |in_flight|
+  // positions earlier, and the sender has been notified of that, |credit_ns| later.
   void open_with_credits(uint32_t micro_batches, const BoundaryTime& time, uint64_t credit_ns,
                          uint32_t in_flight) {
     open(micro_batches, time);
     credit_ns_ = credit_ns;
     rings_.resize(std::min(in_flight, micro_batches));
   }
-  // The receiver is ready for an item when it has posted a receive.
+  // Opens a link whose receiver is ready for an item once it has posted a receive.
   void open_with_receives(uint32_t micro_batches, const BoundaryTime& time) {
     open(micro_batches, time);
     has_receives_ = true;
@@ -40,7 +40,7 @@ class Link {
   }
   bool is_open() const { return !arrived_.empty(); }
 
-  // send(), post() and take() return whether the time of another transfer has become known.
+  // send(), post() and take() return true if the time of another transfer has become known.
   bool send(uint32_t micro_batch, uint64_t now) {
     if (has_receives_) {
       sent_.push_back({now, micro_batch});
@@ -64,7 +64,8 @@ class Link {
   }
 
   uint64_t arrived(uint32_t micro_batch) const { return arrived_[micro_batch]; }
-  // Returns when the next item may be produced: the buffer of an earlier one is free then.
+  // Returns the time at which the next item can be produced, because the buffer of an earlier one
+  // is free.
   uint64_t room() const {
     if (count_ < rings_.size() || rings_.empty()) return 0;
     return count_ - rings_.size() < resolved_ ? rings_[count_ % rings_.size()].left_ns : kUnknown;
@@ -75,11 +76,11 @@ class Link {
     uint64_t sent_ns;
     uint32_t micro_batch;
   };
-  // The known times of an item, until the same entry is needed for a later one.
+  // The known times of an item. The entry is reused for a later item.
   struct Entry {
     Item item;
-    uint64_t left_ns;   // when the item has left the link
-    uint64_t taken_ns;  // when the receiver has taken the item
+    uint64_t left_ns;   // when the item leaves the link
+    uint64_t taken_ns;  // when the receiver takes the item
   };
   Entry& ring(size_t number) { return rings_[number % rings_.size()]; }
 
@@ -103,7 +104,7 @@ class Link {
     for (; resolved_ < count_; ++resolved_) {
       const bool is_first = resolved_ < rings_.size();
       if (!is_first && resolved_ - rings_.size() >= taken_) break;
-      // The entry still has the time at which the earlier item was taken.
+      // The entry still holds the time at which the earlier item was taken.
       Entry& entry = ring(resolved_);
       transfer(entry.item, is_first ? 0 : entry.taken_ns + credit_ns_);
       entry.left_ns = free_ns_;
@@ -114,14 +115,14 @@ class Link {
   BoundaryTime time_;
   uint64_t credit_ns_ = 0;
   bool has_receives_ = false;
-  uint64_t free_ns_ = 0;           // when the last transfer has left the link
-  size_t resolved_ = 0;            // transfers whose time is known
-  size_t count_ = 0;               // with credits: items sent
-  size_t taken_ = 0;               // with credits: items taken
-  std::vector<Entry> rings_;       // with credits: one for each item in flight
-  std::vector<Item> sent_;         // with receives
-  std::vector<uint64_t> posted_;   // with receives, by micro-batch
-  std::vector<uint64_t> arrived_;  // by micro-batch
+  uint64_t free_ns_ = 0;           // when the last transfer leaves the link
+  size_t resolved_ = 0;            // number of transfers whose time is known
+  size_t count_ = 0;               // with credits: number of items sent
+  size_t taken_ = 0;               // with credits: number of items taken
+  std::vector<Entry> rings_;       // with credits: one entry for each item in flight
+  std::vector<Item> sent_;         // with receives: items sent so far
+  std::vector<uint64_t> posted_;   // with receives, indexed by micro-batch
+  std::vector<uint64_t> arrived_;  // indexed by micro-batch
 };
 
 class PathSimulation {
@@ -197,7 +198,7 @@ class PathSimulation {
     }
   }
 
-  // Performs the actions of |rank| whose times are known.
+  // Runs the actions of |rank| whose times are known.
   void advance(uint32_t rank) {
     const std::vector<Action>& actions = schedule_.actions[rank];
     Rank& own = ranks_[rank];
@@ -234,7 +235,7 @@ class PathSimulation {
     return true;
   }
 
-  // Returns the time of the step, or the pair, that begins with the next action of |rank|.
+  // Returns the length of the step, or of the pair, that begins with the next action of |rank|.
   uint64_t next_length_ns(uint32_t rank) const {
     const std::vector<Action>& actions = schedule_.actions[rank];
     const size_t at = ranks_[rank].next;
@@ -243,7 +244,7 @@ class PathSimulation {
     return pair_ns(times_.stages, actions[at], actions[at + 1], times_.overlap_ppm);
   }
 
-  // Keeps when |action| runs, and why it did not run earlier.
+  // Records the span of |action|, and the reason why it did not start earlier.
   void keep(uint32_t rank, const Rank& own, const Action& action, const Span& span) {
     Bound bound = Bound::kRank;
     if (span.start_ns > own.clock_ns && span.start_ns == ready(action)) {
@@ -253,7 +254,7 @@ class PathSimulation {
     forecast_.bounds[rank].push_back(bound);
   }
 
-  // Returns when the data of another rank that |action| needs is there.
+  // Returns the time at which the data that |action| needs from another rank has arrived.
   uint64_t data_ready(const Action& action) const {
     switch (action.kind) {
       case Kind::kForward:
@@ -268,7 +269,8 @@ class PathSimulation {
     }
   }
 
-  // Returns the time from which other ranks let |action| run. kUnknown: that is not known yet.
+  // Returns the earliest time at which other ranks allow |action| to start, or kUnknown if it is
+  // not known yet.
   uint64_t ready(const Action& action) const {
     const uint32_t stage = action.stage;
     switch (action.kind) {
@@ -290,7 +292,7 @@ class PathSimulation {
     }
   }
 
-  // |back| is -1 for the boundary before |stage| and 0 for the one behind it.
+  // |back| is -1 for the boundary before |stage|, and 0 for the boundary after it.
   static uint64_t arrived(const std::vector<Link>& links, uint32_t stage, int back,
                           const Action& action) {
     if (back < 0 && stage == 0) return 0;
@@ -355,10 +357,10 @@ class PathSimulation {
   const PipelineTimes& times_;
   const SimulateOptions& options_;
   const bool has_transfers_;
-  std::vector<Link> forward_;   // by the stage before the boundary
-  std::vector<Link> backward_;  // likewise
+  std::vector<Link> forward_;   // indexed by the stage before the boundary
+  std::vector<Link> backward_;  // indexed by the stage before the boundary
   std::vector<Rank> ranks_;
-  std::vector<uint32_t> queue_;  // ring of ranks that may go on
+  std::vector<uint32_t> queue_;  // ring of ranks that may be able to continue
   size_t first_ = 0;
   size_t queued_ = 0;
   Forecast forecast_;

@@ -1,4 +1,4 @@
-// The time that each step of a schedule takes.
+// Computes the length of each step of a schedule.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 
 namespace hetcomm::pipeline {
 
-// Returns the time of |action|; 0 if it is no computation.
+// Returns the length of |action|, or 0 if it is not a computation.
 inline uint64_t step_ns(const std::vector<StageTime>& stages, const Action& action) {
   const StageTime& time = stages[action.stage];
   switch (action.kind) {
@@ -29,7 +29,8 @@ inline uint64_t step_ns(const std::vector<StageTime>& stages, const Action& acti
   }
 }
 
-// Returns the time of two actions that overlap. |overlap_ppm| millionths of the shorter are hidden.
+// Returns the length of two actions that overlap. |overlap_ppm| millionths of the shorter one are
+// hidden.
 inline uint64_t pair_ns(const std::vector<StageTime>& stages, const Action& first,
                         const Action& second, uint32_t overlap_ppm) {
   const uint64_t one = step_ns(stages, first);

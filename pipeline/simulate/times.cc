@@ -9,7 +9,7 @@ namespace {
 
 constexpr uint64_t kMaxNs = uint64_t{1} << 62;
 
-// Adds times up to a limit.
+// Adds times, and records whether the sum exceeds a limit.
 class Sum {
  public:
   explicit Sum(uint64_t micro_batches) : most_ns_(kMaxNs / (micro_batches + 1)) {}

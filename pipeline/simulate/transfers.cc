@@ -5,26 +5,27 @@
 namespace hetcomm::pipeline {
 namespace {
 
-// Returns the time in which hop |hop| serves one of the parts that come to hop |receiver|.
+// Returns the time that hop |hop| takes for one of the parts that hop |receiver| gets.
 uint64_t part_of(const Route& route, size_t hop, size_t receiver) {
   const uint32_t own = route.hops[receiver].slices;
   const uint32_t slices = own == 0 ? route.slices : own;
   return (route.hops[hop].busy_ns + slices - 1) / slices;
 }
 
-// HopTimes says how long after its beginning a hop ends, and the next one may begin.
+// HopTimes says how long after its start a hop ends, and how long after it the next hop can start.
 struct HopTimes {
   uint64_t length_ns = 0;
   uint64_t next_ns = 0;  // 0 for the last hop
 };
 
-// Returns the times of |hop|. |late_ns| is the time from its beginning until its last part comes.
+// Returns the times of |hop|. |late_ns| is the time from its start until its last part arrives.
 HopTimes times_of(const Route& route, size_t hop, uint64_t late_ns) {
   const RouteHop& own = route.hops[hop];
   HopTimes times{.length_ns = own.busy_ns};
   if (late_ns > 0) times.length_ns = std::max(own.busy_ns, late_ns + part_of(route, hop, hop));
   if (hop + 1 == route.hops.size()) return times;
-  // A faster hop starts so late that it need not wait for a part. Until then it serves others.
+  // A faster hop starts so late that it does not have to wait for a part. Until then, its resources
+  // can serve others.
   const RouteHop& next = route.hops[hop + 1];
   const uint64_t part_ns = part_of(route, hop, hop + 1);
   const uint64_t last_part_ns = times.length_ns + part_of(route, hop + 1, hop + 1);

@@ -1,4 +1,4 @@
-// EventQueue orders events by their times. Transfers lets transfers take turns on resources.
+// EventQueue orders events by time. Transfers assigns resources to transfers.
 #pragma once
 
 #include <algorithm>
@@ -13,17 +13,17 @@ namespace hetcomm::pipeline {
 struct Event {
   enum Kind : uint8_t {
     kStep,      // a rank's step ends; |id| is the rank
-    kHopReady,  // a transfer's next hop may start; |id| is the transfer
+    kHopReady,  // a transfer's next hop can start; |id| is the transfer
     kHopEnd,    // a transfer's hop ends
-    kArrival,   // a transfer's data is there
-    kCredit,    // news that an item was taken; |id| is the pipeline, |hop| the channel
+    kArrival,   // a transfer's data has arrived
+    kCredit,    // a credit reaches the sender; |id| is the pipeline, |hop| the channel
   };
   Kind kind;
   uint32_t id;
-  uint32_t hop = 0;  // of the transfer
+  uint32_t hop = 0;  // index of the hop of the transfer
 };
 
-// Events of the same time come in the order in which they were added.
+// Events with the same time are returned in the order in which they were added.
 class EventQueue {
  public:
   EventQueue() { entries_.reserve(256); }
@@ -33,7 +33,7 @@ class EventQueue {
     entries_.push_back({now_ + after_ns, count_++ << 3 | event.kind, event.id, event.hop});
     std::push_heap(entries_.begin(), entries_.end());
   }
-  // Takes the earliest event, and makes its time the present.
+  // Removes and returns the earliest event, and advances now() to its time.
   Event take() {
     std::pop_heap(entries_.begin(), entries_.end());
     const Entry first = entries_.back();
@@ -45,24 +45,24 @@ class EventQueue {
  private:
   struct Entry {
     uint64_t time_ns;
-    uint64_t number_and_kind;  // the kind has the lowest three bits
+    uint64_t number_and_kind;  // the kind is in the lowest three bits
     uint32_t id;
     uint32_t hop;
-    bool operator<(const Entry& other) const {  // a heap's top is its greatest entry
+    bool operator<(const Entry& other) const {  // reversed, for std::push_heap()
       return time_ns != other.time_ns ? time_ns > other.time_ns
                                       : number_and_kind > other.number_and_kind;
     }
   };
 
-  std::vector<Entry> entries_;  // a heap
+  std::vector<Entry> entries_;  // a heap, with the earliest event on top
   uint64_t now_ = 0;
   uint64_t count_ = 0;
 };
 
-// Returns how long a transfer takes if nothing else uses its way.
+// Returns the time that a transfer takes if nothing else uses its resources.
 uint64_t alone_ns(const Route& route);
 
-// The name of a transfer. The user of Transfers gives it a meaning.
+// Identifies a transfer to the TransferClient, which defines the meaning of the fields.
 struct TransferName {
   uint32_t pipeline;
   uint32_t purpose;
@@ -72,7 +72,7 @@ struct TransferName {
 
 class TransferClient {
  public:
-  // The sender's memory is free.
+  // Called when the sender's memory is free.
   virtual void on_left(const TransferName& name) = 0;
   virtual void on_arrived(const TransferName& name) = 0;
 
@@ -85,9 +85,9 @@ class Transfers {
   Transfers(uint32_t resources, EventQueue& events, TransferClient& client)
       : events_(events), client_(client), resources_(resources) {}
 
-  // Starts a transfer over |route|, which lives as long as this object.
+  // Starts a transfer over |route|, which must outlive this object.
   void start(const Route& route, const TransferName& name);
-  // Deals with an event of a transfer.
+  // Handles an event of a transfer.
   void on_event(const Event& event);
   // Returns the time for which each resource was occupied.
   std::vector<uint64_t> busy_ns() const;
@@ -96,7 +96,7 @@ class Transfers {
   struct Transfer {
     TransferName name;
     const Route* route;
-    uint64_t data_end_ns;  // when the last part comes to the hop that starts next
+    uint64_t data_end_ns;  // when the last part reaches the hop that starts next
   };
   struct Step {
     uint32_t id;
@@ -104,7 +104,7 @@ class Transfers {
     bool operator==(const Step&) const = default;
   };
   struct Resource {
-    Line<Step> line;  // the hops that need it; the first one has it if |is_busy|
+    Line<Step> line;  // hops that need the resource; the first one occupies it if |is_busy|
     bool is_busy = false;
     uint64_t busy_ns = 0;
   };

@@ -1,8 +1,8 @@
 """Moves tensors between processes and accelerators that do not share a vendor, a host or a cluster.
 
     context = hetcomm.Context()
-    world = hetcomm.Communicator.from_environment(context)   # torchrun's variables
-    request = world.recv(array, source=0)                     # NumPy, DLPack, torch, bytearray
+    world = hetcomm.Communicator.from_environment(context)   # uses torchrun's variables
+    request = world.recv(array, source=0)                     # a NumPy, DLPack or PyTorch array
     print(request.wait().bytes_received)
 
 Each operation returns a :class:`Request`. A call that fails raises :class:`Error` with the reason.
@@ -22,8 +22,8 @@ __all__ = ["Communicator", "Completion", "Context", "Error", "Queue", "Request",
 
 
 def __getattr__(name: str) -> Any:
-    # The extension module is loaded on first use. torch imports this package whenever torch itself
-    # is imported, and that import must not fail or wait for a module that nobody uses.
+    # The extension module is loaded on first use. PyTorch imports this package whenever PyTorch
+    # itself is imported. That import must not fail, or spend time on a module that is not used.
     if name in __all__:
         from hetcomm import _core
 

@@ -1,7 +1,8 @@
-"""Registers the backend when torch is imported: torch calls register().
+"""Registers the backend. PyTorch calls register() when it is imported.
 
-``hetcomm.torch`` imports torch. If a program imports ``hetcomm.torch`` first, torch calls
-register() before that module is complete. The module then registers the backend itself, at its end.
+``hetcomm.torch`` imports PyTorch. If a program imports ``hetcomm.torch`` first, PyTorch calls
+register() before that module is complete. The module then registers the backend itself, at the end
+of its code.
 """
 
 import sys

@@ -1,8 +1,8 @@
-"""Defines the exception of the package."""
+"""Defines the exception class of the package."""
 
 
 class Error(RuntimeError):
-    """Raised when a call or an operation fails. ``status`` names the reason, such as
+    """Raised when a call or an operation fails. ``status`` is the name of the status code, such as
     "PEER_LOST"."""
 
     def __init__(self, status: str, text: str) -> None:

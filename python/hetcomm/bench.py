@@ -2,17 +2,17 @@
 
     python -m hetcomm.bench --ranks 2 --compare gloo --op allreduce --op send
 
-The program forks the ranks. For each size the backends take turns, round by round, so that a change
-of the machine's speed affects all of them. A figure is the median of the rounds. The time of an
-operation is that of rank 0. All ranks enter the operation together. HETCOMM_TRANSPORTS chooses
-hetcomm's transports.
+The program forks the ranks. For each size, the backends alternate in every round, so that changes
+in the machine's speed affect all of them equally. Each figure is the median over the rounds,
+measured on rank 0. All ranks enter an operation together. HETCOMM_TRANSPORTS selects hetcomm's
+transports.
 
-"overlap" times an asynchronous allreduce with arithmetic beside it. The arithmetic takes as long as
-hetcomm's allreduce alone. "ddp" times a training step of a model whose parameters have the given
-size. With --device the tensors are on an accelerator, and other backends work on copies in pinned
-host memory. "ddp" copies gradients there as soon as a bucket is full. "ddp_after" copies them to
-host memory that is not pinned, after the backward pass. --json prints a document in the form of
-hetcomm_bench's, with the figures that this program measures.
+"overlap" times an asynchronous allreduce that runs concurrently with arithmetic. The arithmetic
+takes as long as hetcomm's allreduce alone. "ddp" times a training step of a model whose parameters
+have the given size. With --device the tensors are on an accelerator, and other backends work on
+copies in pinned host memory. "ddp" copies gradients there as soon as a bucket is full. "ddp_after"
+copies them to host memory that is not pinned, after the backward pass. --json prints a document in
+the format of hetcomm_bench, with the figures that this program measures.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ import torch
 import torch.distributed as dist
 
 import hetcomm
-import hetcomm.torch  # registers the backend where no installed package does
+import hetcomm.torch  # registers the backend if no installed package does
 from hetcomm import reshard
 
 DEFAULT_SIZES = (8, 1024, 65536, 1 << 20, 16 << 20)
 ROUND_SECONDS = 0.05
 WARM_UPS = 3
-LIMIT = timedelta(seconds=120)  # for one operation
+LIMIT = timedelta(seconds=120)  # limit for one operation
 
 
 Zeros = Callable[[int], torch.Tensor]  # makes a tensor of zeros, given the number of elements
 
 
 class Call:
-    """An operation, with the tensors that it reads and those that it writes."""
+    """An operation, with the tensors that it reads and writes."""
 
     def __init__(self, run: Callable[[], Any], reads: list[torch.Tensor],
                  writes: list[torch.Tensor]) -> None:
@@ -69,7 +69,7 @@ def _broadcast(zeros: Zeros, group: Any, size: int, ranks: int) -> Call:
 def _allgather(zeros: Zeros, group: Any, size: int, ranks: int) -> Call:
     part = zeros(max(size // 4, 1))
     whole = zeros(part.numel() * ranks)
-    # Newer versions of torch have this function under another name.
+    # Newer versions of PyTorch have this function under another name.
     gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
     return Call(lambda: gather(whole, part, group=group), [part], [whole])
 
@@ -92,7 +92,7 @@ def _barrier(zeros: Zeros, group: Any, size: int, ranks: int) -> Call:
 
 
 def _send(zeros: Zeros, group: Any, size: int, ranks: int) -> Call:
-    """Sends a tensor from rank 0 to rank 1 and back. The other ranks wait for the next round."""
+    """Sends a tensor from rank 0 to rank 1 and back. The other ranks do nothing."""
     tensor = zeros(max(size // 4, 1))
     rank = dist.get_rank()
 
@@ -108,8 +108,8 @@ def _send(zeros: Zeros, group: Any, size: int, ranks: int) -> Call:
 
 
 def _redistribute(zeros: Zeros, group: Any, size: int, ranks: int) -> Call:
-    """Moves a matrix from rows to columns, as DTensor.redistribute does: hetcomm by a plan,
-    others by an all-to-all of packed pieces."""
+    """Changes a matrix from row shards to column shards, as DTensor.redistribute does. hetcomm uses
+    a plan, other backends use an all-to-all of packed pieces."""
     edge = max(int((size / 4) ** 0.5) // ranks, 1) * ranks
     rows = zeros(edge * edge // ranks).reshape(edge // ranks, edge)
     columns = zeros(edge * edge // ranks).reshape(edge, edge // ranks)
@@ -127,9 +127,9 @@ def _redistribute(zeros: Zeros, group: Any, size: int, ranks: int) -> Call:
 
 
 def _by_hand(make: Callable[[Zeros], Call], device: str) -> Callable[[], Any]:
-    """Returns an operation for a backend that takes tensors in host memory only. |make| makes it
-    with pinned memory. Each call copies its inputs from the device first, and its results to the
-    device afterwards."""
+    """Returns an operation for a backend that supports only tensors in host memory. |make| makes it
+    with pinned memory. Each call first copies its inputs from the device, and finally copies its
+    results to the device."""
     call = make(lambda count: torch.zeros(count, device="cpu", pin_memory=True))
     reads = [(own, torch.zeros_like(own, device=device)) for own in call.reads]
     writes = [(own, torch.zeros_like(own, device=device)) for own in call.writes]
@@ -165,10 +165,10 @@ OPERATIONS: dict[str, Callable[[Zeros, Any, int, int], Call]] = {
 
 def _training_step(operation: str, device: str, name: str, group: Any,
                    size: int) -> Callable[[], None]:
-    """Returns a training step by DDP: forward pass, backward pass and update of a model with
-    |size| bytes of parameters. For a backend that takes tensors in host memory only, gradients
-    are copied there and back. "ddp" copies them by a hook as soon as a bucket is full,
-    "ddp_after" one by one after the backward pass."""
+    """Returns a DDP training step: forward pass, backward pass and update of a model with |size|
+    bytes of parameters. For a backend that supports only tensors in host memory, gradients are
+    copied there and back. "ddp" copies them in a hook as soon as a bucket is full, "ddp_after" one
+    by one after the backward pass."""
     width = 1024
     layers = max(1, size // (4 * width * width))
     torch.manual_seed(0)
@@ -205,8 +205,8 @@ def _average_on_host(group: Any, gradient: torch.Tensor) -> None:
 
 
 def _sum_on_host(group, bucket):  # type: ignore[no-untyped-def]  # torch reads annotations
-    """Averages a bucket over |group|, whose backend takes tensors in host memory only. A hook
-    for DDP."""
+    """Averages a bucket over |group|, whose backend supports only tensors in host memory. This is a
+    DDP communication hook."""
     there = bucket.buffer().div_(dist.get_world_size(group))
     pinned = _PINNED.get(bucket.index())
     if pinned is None or pinned.numel() != there.numel():
@@ -216,7 +216,7 @@ def _sum_on_host(group, bucket):  # type: ignore[no-untyped-def]  # torch reads 
     return work.get_future().then(lambda _: there.copy_(pinned))
 
 
-_PINNED: dict[int, torch.Tensor] = {}  # by the bucket's number
+_PINNED: dict[int, torch.Tensor] = {}  # keyed by the bucket's number
 
 
 OTHERS = ("overlap", "ddp", "ddp_after", "init", "group")
@@ -237,7 +237,8 @@ def _agree(value: float) -> float:
 
 
 class Result:
-    """The times of one operation of one size: the microseconds of each round, by backend."""
+    """The times of one operation with one size: the microseconds of each round, keyed by
+    backend."""
 
     def __init__(self, test: str, size: int, backends: list[str]) -> None:
         self.test, self.size = test, size
@@ -337,8 +338,8 @@ def _print(result: Result, backends: list[str]) -> None:
 
 
 def _document(results: list[Result], arguments: argparse.Namespace) -> dict[str, Any]:
-    """Returns a document as from hetcomm_bench --format json. A field is null if it is not
-    measured here."""
+    """Returns a document like that of hetcomm_bench --format json. Fields that are not measured
+    here are null."""
     transport = os.environ.get("HETCOMM_TRANSPORTS") or "all"
     rows, ratios = [], []
     for result in results:
@@ -391,7 +392,7 @@ def _median_or_none(values: list[float]) -> float | None:
 
 
 def _time_init(arguments: argparse.Namespace, rank: int) -> Result:
-    """Times init_process_group over one TCP store. The backends take turns."""
+    """Times init_process_group over one TCP store. The backends alternate."""
     store = dist.TCPStore("127.0.0.1", arguments.port, arguments.ranks,
                           rank == 0, timeout=LIMIT)
     result = Result("init", 0, arguments.backends)
@@ -411,7 +412,8 @@ def _time_init(arguments: argparse.Namespace, rank: int) -> Result:
 
 
 def _time_group(arguments: argparse.Namespace, rank: int) -> Result:
-    """Times new_group over all ranks with the first operation. Groups stay until all are timed."""
+    """Times new_group over all ranks with the first operation. Groups are kept until all are
+    timed."""
     store = dist.TCPStore("127.0.0.1", arguments.port, arguments.ranks,
                           rank == 0, timeout=LIMIT)
     result = Result("group", 0, arguments.backends)
@@ -441,7 +443,7 @@ def _main(rank: int, arguments: argparse.Namespace, folder: str, pipe: Any) -> N
         results.append(_time_group(arguments, rank))
     arguments.op = [name for name in arguments.op if name not in ("init", "group")]
     if arguments.op:
-        # The default group is Gloo's, so that the barriers between rounds are the same for all
+        # The default group uses Gloo, so that the barriers between rounds are the same for all
         # backends.
         dist.init_process_group("gloo", store=dist.FileStore(os.path.join(folder, "store"), -1),
                                 rank=rank, world_size=arguments.ranks, timeout=LIMIT)

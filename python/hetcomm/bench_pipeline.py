@@ -1,18 +1,20 @@
-"""Times pipelines of torch modules, beside PyTorch's own over Gloo and over hetcomm.
+"""Times pipelines of PyTorch modules, and compares them with PyTorch's own pipelines over Gloo and
+hetcomm.
 
     python -m hetcomm.bench_pipeline --ranks 2 --compare gloo,hetcomm           # processes on this host
     RANK=0 WORLD_SIZE=2 MASTER_ADDR=... MASTER_PORT=... python -m hetcomm.bench_pipeline   # and RANK=1
 
-Each rank computes for --stage-ms for a micro-batch: a third forward, a third for the gradients of
-inputs, and a third for the gradients of weights. The computation is a sleep, since ranks may share
-cores. The time of a micro-batch is the slope between runs of few and of many micro-batches, so that
-filling and draining the pipeline do not count. All ways take turns, round by round. Figures are
-medians. Ratios compare runs of one round: above 1, hetcomm.pipeline is faster. Where torch can post
-receives right before they are needed (defer_pp_recv), it runs both ways, and the faster one counts.
-The forecast is the simulator's, over links that take no time, or over the links of --link-us.
+For each micro-batch, each rank computes for --stage-ms: one third is the forward step, one third
+the gradients of inputs, and one third the gradients of weights. The computation is a sleep, since
+ranks may share cores. The time of a micro-batch is the slope between runs of few and of many
+micro-batches, so that filling and draining the pipeline do not count. All variants alternate in
+every round. Figures are medians. Ratios compare runs of one round: above 1, hetcomm.pipeline is
+faster. If PyTorch supports posting receives just before they are needed (defer_pp_recv), both
+variants are run, and the faster one counts. The forecast comes from the simulator. Links take no
+time, or the times of --link-us.
 
-With --stage-ms 0 nothing is computed, and the time that is left is that of an action. Callbacks that
-do nothing (hetcomm.pipeline.Runner) are then measured too, without modules and autograd.
+With --stage-ms 0, nothing is computed, and the remaining time is the overhead of an action. Then
+callbacks that do nothing (hetcomm.pipeline.Runner) are also measured, without modules and autograd.
 """
 
 from __future__ import annotations
@@ -29,7 +31,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-# Maps the name of each of our schedules to the name of torch's class and the number of chunks of a rank.
+# Maps the name of each of our schedules to the name of the PyTorch class and the number of chunks
+# on each rank.
 SCHEDULES = {
     "gpipe": ("ScheduleGPipe", 1),
     "1f1b": ("Schedule1F1B", 1),
@@ -38,14 +41,14 @@ SCHEDULES = {
     "zb-v": ("ScheduleZBVZeroBubble", 2),
     "dualpipe-v": ("ScheduleDualPipeV", 2),
 }
-# Schedules that torch does not have.
+# Schedules that PyTorch does not have.
 OWN = ("eager-1f1b", "virtual-1f1b", "h-1f1b", "zb-h1", "zb-h2", "looped-bfs")
 KNOWN = (*SCHEDULES, *OWN)
 IDLE = "callbacks that do nothing"
 
 
 def _stage(torch: Any, seconds: float) -> Any:
-    """Returns a module that sleeps |seconds| for a micro-batch, in three equal parts."""
+    """Returns a module that sleeps for |seconds| for each micro-batch, in three equal parts."""
     third = seconds / 3
 
     def compute() -> None:
@@ -107,7 +110,7 @@ class _Job:
         self.dist.destroy_process_group()
 
     def _plan(self, schedule: str, micro_batches: int) -> tuple[Any, Any]:
-        """Returns the plan of |schedule|, and the schedule."""
+        """Returns the plan for |schedule|, and the schedule object."""
         from hetcomm import pipeline
 
         chunks = SCHEDULES.get(schedule, ("", 2 if schedule == "looped-bfs" else 1))[1]
@@ -119,7 +122,8 @@ class _Job:
         made = pipeline.Schedule.named(schedule, ranks=self.ranks, chunks=chunks,
                                        micro_batches=micro_batches, **parameters)
         tensors = [pipeline.Tensor("x", "float32", (1, self.elements))]
-        # One more than lets the simulation, which has no jitter, run without waits.
+        # One more than the number with which the simulation, which has no jitter, runs without
+        # waits.
         needed = [self.arguments.in_flight or each + 1
                   for each in made.in_flight(self._times(made.rank_of))]
         plan = pipeline.Plan.of(
@@ -129,7 +133,7 @@ class _Job:
         return plan, made
 
     def _own(self, schedule: str, micro_batches: int) -> tuple[Any, Callable[[], Any], Any]:
-        """Returns a pipeline, a function that performs a step of it, and its schedule."""
+        """Returns a pipeline, a function that runs one step of it, and its schedule."""
         from hetcomm import pipeline
 
         plan, made = self._plan(schedule, micro_batches)
@@ -141,7 +145,7 @@ class _Job:
         return trainer, (lambda: trainer.step(x, targets=x)), made
 
     def _idle(self, schedule: str, micro_batches: int) -> Callable[[], Any]:
-        """Returns a function that performs a step of a pipeline of callbacks that do nothing."""
+        """Returns a function that runs one step of a pipeline whose callbacks do nothing."""
         from hetcomm import pipeline
 
         plan, made = self._plan(schedule, micro_batches)
@@ -183,7 +187,7 @@ class _Job:
         return step
 
     def _times(self, rank_of: list[int]) -> dict[str, Any]:
-        """Returns the times of the stages, which are on the ranks |rank_of|, for the simulator."""
+        """Returns the stage times for the simulator. The stages are on the ranks |rank_of|."""
         busy, latency = (int(each * 1e3) for each in self.arguments.link_us)
         third = int(self.arguments.stage_ms * 1e6 * self.ranks / len(rank_of) / 3)
         times: dict[str, Any] = {"stages": [{"forward_ns": third, "backward_ns": 2 * third,
@@ -198,7 +202,8 @@ class _Job:
         return self._slope_us([each.forecast(self._times(each.rank_of), **options)["total_ns"] for each in made])
 
     def _replayed_us(self, trainers: list[Any]) -> float:
-        """Returns the time of a micro-batch in the last steps, as simulated with the measured times of actions."""
+        """Returns the time of a micro-batch in the last steps, simulated with the measured times of
+        actions."""
         return self._slope_us([json.loads(each.look_at_run("json", limit=1))["run"]["replayed_ns"] for each in trainers])
 
     def _slope_us(self, totals_ns: list[int]) -> float:
@@ -230,7 +235,7 @@ class _Job:
                     began = time.perf_counter()
                     call()
                     taken.append(time.perf_counter() - began)
-                if round_ > 0:  # the first one opens connections
+                if round_ > 0:  # the first round opens connections
                     us[name].append((taken[1] - taken[0]) / (many - few) * 1e6)
                     if name == "hetcomm.pipeline" and self.arguments.stage_ms > 0:
                         replays.append(self._replayed_us(trainers))
@@ -238,7 +243,7 @@ class _Job:
                     print(f"\r{schedule}, round {round_} of {self.arguments.rounds}   ", end="",
                           file=sys.stderr)
         computations = sum(cell.count(";") + 1 for cell in schedules[1].actions[self.rank] if cell)
-        # Torch posts its receives right before their steps.
+        # PyTorch posts its receives just before their steps.
         late = self._forecast_us(schedules, level="transfers", receives_ahead=0) if ways else 0
         return {"schedule": schedule, "ranks": self.ranks, "bytes": self.elements * 4,
                 "actions": computations / many,
@@ -247,8 +252,8 @@ class _Job:
                 "replayed_us": statistics.median(replays or [0]), "us": self._best(us)}
 
     def _ways(self, schedule: str) -> dict[str, bool]:
-        """Returns the ways in which torch runs |schedule|, and whether each posts receives late. Returns none if
-        torch has no such schedule."""
+        """Returns the variants of |schedule| in PyTorch, each with a flag that is true if it posts
+        receives late. Returns an empty dict if PyTorch does not have the schedule."""
         from torch.distributed.pipelining import schedules
 
         if schedule not in SCHEDULES:
@@ -257,7 +262,7 @@ class _Job:
         return {"": False, ", deferred": True} if "defer_pp_recv" in options else {"": False}
 
     def _best(self, us: dict[str, list[float]]) -> dict[str, list[float]]:
-        """Keeps the faster way of torch over each backend."""
+        """Keeps the faster of PyTorch's variants for each backend."""
         best: dict[str, list[float]] = {}
         for name, times in us.items():
             base = name.removesuffix(", deferred")

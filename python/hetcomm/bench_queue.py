@@ -1,13 +1,13 @@
-"""Measures how much of its transfers a queue hides behind matrix multiplications. One pipeline stage
-computes and pushes, the other one pulls and computes.
+"""Measures the fraction of its transfers that a queue hides behind matrix multiplications. One
+pipeline stage computes and pushes, the other one pulls and computes.
 
     python -m hetcomm.bench_queue                        # two processes on this host
     RANK=0 WORLD_SIZE=2 MASTER_ADDR=... MASTER_PORT=... python -m hetcomm.bench_queue      # and RANK=1
 
-Each stage computes on an item by a chain of torch.mm, which takes --ratios times as long as the
-transfer of an item. The baseline sends an item when it is made, and receives one when it is needed.
-Queue and baseline take turns, round by round, and figures are medians. The columns are those of OSU's
-non-blocking tests, followed by the baseline.
+For each item, each stage computes a chain of torch.mm, which takes --ratios times as long as the
+transfer of an item. The baseline sends an item when it is complete, and receives one when it is
+needed. Queue and baseline alternate in every round, and figures are medians. The columns are the
+same as in OSU's non-blocking tests, followed by the baseline.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class _Bench:
                 self.compute(products)
 
     def time_us(self, way: Callable[[int], None], products: int) -> float:
-        """Returns the microseconds per item at the slower rank."""
+        """Returns the microseconds per item on the slower rank."""
         self._communicator.barrier().wait()
         start = time.perf_counter()
         way(products)

@@ -1,17 +1,18 @@
-"""Times how a trainer refreshes the weights of an inference engine, by hetcomm and by two usual ways.
+"""Times the transfer of weights from a trainer to an inference engine with hetcomm and two common
+methods.
 
     python -m hetcomm.bench_weights                      # 4 trainer ranks, 2 engine ranks, 1 GiB
     python -m hetcomm.bench_weights --mib 256 --rounds 5
     RANK=0 WORLD_SIZE=6 MASTER_ADDR=... MASTER_PORT=... python -m hetcomm.bench_weights --ways hetcomm
 
-The trainer holds each weight in rows (FSDP2), the engine in columns (tensor-parallel). Three ways take
-turns:
+The trainer holds each weight in rows (FSDP2), the engine in columns (tensor-parallel). Three
+methods alternate:
 
     hetcomm      hetcomm.reshard
-    gloo         gathers on the first trainer rank and broadcasts to the engine, by Gloo
-    checkpoint   saves by torch.distributed.checkpoint in /dev/shm, and loads in the engine
+    gloo         gathers on the first trainer rank and broadcasts to the engine, with Gloo
+    checkpoint   saves with torch.distributed.checkpoint to /dev/shm, and loads in the engine
 
-The column "memory" is the most memory that a rank has used beyond its weights.
+The column "memory" shows the maximum memory that a rank has used in addition to its weights.
 """
 
 from __future__ import annotations
@@ -31,12 +32,12 @@ WAYS = ("hetcomm", "gloo", "checkpoint")
 
 
 def _weights(mib: int) -> list[tuple[int, int]]:
-    """Returns the shapes of float32 weights of 16 MiB each."""
+    """Returns the shapes of float32 weights of 16 MiB each, |mib| in total."""
     return [(2048, 2048)] * max(1, mib // 16)
 
 
 def _values(rows: int, columns: int, number: int) -> Any:
-    """Returns the contents of weight ``number``, in which elements near each other differ."""
+    """Returns the contents of weight ``number``. Nearby elements differ."""
     import torch
 
     return (torch.arange(rows * columns, dtype=torch.float32) % 65521 + number).reshape(rows, columns)
@@ -140,7 +141,7 @@ def _rank(rank: int, arguments: argparse.Namespace, folder: str | None) -> None:
             way()
             dist.barrier()
             grown[name] = max(grown[name], _peak_mib() - before)
-            if round_ > 0:  # round 0 makes connections
+            if round_ > 0:  # round 0 opens connections
                 times[name].append(time.perf_counter() - start)
             for i, tensor in enumerate(target.values()):
                 share = shapes[i][1] // ENGINES

@@ -1,11 +1,11 @@
-"""Passes arrays and buffers of pyopencl, as they are, to any call that takes arrays.
+"""Passes pyopencl arrays and buffers directly to any call that takes arrays.
 
     world.allreduce(array, into).wait()      # pyopencl.array.Array, pyopencl.Buffer
 
-If the context was created with ``thread=True``, an operation on an array starts when the array's queue
-has reached it. Otherwise the call finishes the queue first. The queue does not wait for the operation:
-wait for the request before the queue uses the data. A buffer has no queue: finish the work that uses it
-before the call.
+If the context was created with ``thread=True``, an operation on an array starts when the array's
+queue has reached that point. Otherwise the call finishes the queue first. The queue does not wait
+for the operation: wait for the request before commands in the queue use the data. A buffer has no
+queue: finish the work that uses it before the call.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 
 _lock = threading.Lock()
-# Streams in use, by context and queue. Each array keeps its stream and context alive. An entry
-# disappears with the last array that uses the stream.
+# Streams in use, keyed by context and queue. Each array keeps its stream and context alive. An
+# entry disappears with the last array that uses the stream.
 _streams: weakref.WeakValueDictionary[tuple[int, int], Stream] = weakref.WeakValueDictionary()
 
 
 def _order_of(context: Context, device: int, queue: Any) -> Stream | None:
-    """Returns the stream of a queue. Without a queue returns None. If the context has no thread, finishes
-    the queue and returns None."""
+    """Returns the stream of a queue, or None without a queue. If the context has no thread,
+    finishes the queue and returns None."""
     if queue is None:
         return None
     address = queue.int_ptr
@@ -47,7 +47,7 @@ def _order_of(context: Context, device: int, queue: Any) -> Stream | None:
 
 
 def array_of(owner: Any, given: Any) -> DeviceArray:
-    """Returns an array of the pyopencl object ``given`` for a call of ``owner``, a communicator
+    """Returns an array for the pyopencl object ``given``, for a call of ``owner``, a communicator
     or a queue."""
     context = getattr(owner, "_context", None)
     buffer = getattr(given, "base_data", given)

@@ -1,7 +1,8 @@
 """Makes hetcomm a backend of torch.distributed.
 
-``torch.distributed.init_process_group("hetcomm")`` works once the package is installed: torch calls
-:func:`register` when it is imported. Importing this module registers the backend as well.
+``torch.distributed.init_process_group("hetcomm")`` works once the package is installed, since
+PyTorch calls :func:`register` when it is imported. Importing this module registers the backend as
+well.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ __all__ = [
 ]
 
 BACKEND = "hetcomm"
-# Types of devices whose tensors the backend takes, if torch has them. An extension renames
+# Types of devices whose tensors the backend supports, if PyTorch has them. An extension can rename
 # "privateuseone", for example to "npu".
 DEVICES = ("cpu", "cuda", "xpu", "hpu", "mtia", "privateuseone")
 
@@ -38,8 +39,8 @@ def _version() -> tuple[int, int]:
 
 
 def _load() -> Any:
-    """Returns the extension module for this torch. If there is none, raises ImportError with
-    instructions."""
+    """Returns the extension module for this PyTorch version. If there is none, raises ImportError
+    with instructions."""
     global _module
     if _module is None:
         major, minor = _version()
@@ -53,8 +54,8 @@ def _load() -> Any:
                 f"this hetcomm was not built for torch {torch.__version__}: install it again "
                 "where this torch is installed (pip install --force-reinstall --no-cache-dir)"
             ) from None
-        # At this point callbacks of pending operations can still run. Later, Python ends every
-        # thread that tries to run one.
+        # At this point, callbacks of pending operations can still run. Later, Python terminates
+        # every thread that tries to run one.
         atexit.register(_close_all)
     return _module
 
@@ -64,10 +65,10 @@ def _close_all() -> None:
 
 
 def _unhandled_exception() -> str:
-    """Returns what other ranks that wait for this one are told if an exception ends its script,
-    or ""."""
+    """Returns the text to report to ranks that wait for this one if an exception ends its script,
+    or "" if none does."""
     kind = getattr(sys, "last_type", None)
-    if kind is None or hasattr(sys, "ps1"):  # an interactive session goes on after an exception
+    if kind is None or hasattr(sys, "ps1"):  # an interactive session continues after an exception
         return ""
     lines = str(getattr(sys, "last_value", "")).splitlines() or [""]
     text = f"{kind.__name__}: {lines[0]}" if lines[0] else kind.__name__
@@ -101,21 +102,21 @@ def _create(options: Any, backend_options: Any = None) -> Any:
 
 
 def _attach_flight_recorder(options: Any, backend: Any) -> None:
-    """Attaches torch 2.14's flight recorder, if the user has enabled it: recording costs more
-    than a small operation. torch 2.14 has this recorder for any backend, but does not attach it.
-    Later versions attach it themselves."""
+    """Attaches PyTorch 2.14's flight recorder if the user has enabled it. It is not attached by
+    default, because recording costs more than a small operation. PyTorch 2.14 has this recorder for
+    any backend, but does not attach it. Later versions attach it themselves."""
     if _version() != (2, 14):
         return
     hook = getattr(torch._C._distributed_c10d, "FlightRecorderHook", None)
     size = os.environ.get("TORCH_FR_BUFFER_SIZE", os.environ.get("TORCH_NCCL_TRACE_BUFFER_SIZE", ""))
     if hook is not None and size.isdigit() and int(size) > 0:
-        # The hook keeps the process group until it is removed and released.
+        # The hook keeps the process group alive until it is removed and released.
         backend._set_hooks(lambda: hook.attach(options.process_group).remove)
 
 
 def _forget_failed_default_group() -> None:
-    """Resets torch's count of groups. torch also counts groups that failed. The next default
-    group would therefore use another name in the store than a process that was started after the
+    """Resets PyTorch's count of groups, which also includes groups that failed. Otherwise the next
+    default group would use another name in the store than a process that was started after the
     failure."""
     if not dist.is_initialized():
         dist.distributed_c10d._world.group_count = 0
@@ -130,10 +131,10 @@ def register() -> None:
             return
         defaults = dict(dist.Backend.default_device_backend_map)
         dist.Backend.register_backend(BACKEND, _create, extended_api=True, devices=list(DEVICES))
-        # A program that names no backend gets the one that torch would have taken without hetcomm.
+        # A program that names no backend must get the same one as without hetcomm.
         dist.Backend.default_device_backend_map.clear()
         dist.Backend.default_device_backend_map.update(defaults)
-    except Exception as error:  # the import of torch must not fail
+    except Exception as error:  # the import of PyTorch must not fail
         _failure = error
         warnings.warn(f"hetcomm could not be registered with torch.distributed: {error}", stacklevel=2)
 
@@ -143,11 +144,11 @@ def monitored_barrier(
     timeout: timedelta | float | None = None,
     wait_all_ranks: bool = False,
 ) -> None:
-    """Works like torch.distributed.monitored_barrier, which supports no backend but Gloo.
+    """Works like torch.distributed.monitored_barrier, which supports only Gloo.
 
-    Rank 0 raises an error if ranks do not come within ``timeout``. It names the first of them, or
-    all with ``wait_all_ranks``. A number as ``timeout`` means seconds, and None the group's
-    timeout. Does nothing if this process is no member of the group.
+    Rank 0 raises an error if a rank does not arrive within ``timeout``. The error names the first
+    missing rank, or all of them with ``wait_all_ranks``. A number as ``timeout`` means seconds, and
+    None means the group's timeout. Does nothing if this process is not a member of the group.
     """
     group = dist.group.WORLD if group is None else group
     if group is dist.GroupMember.NON_GROUP_MEMBER:
@@ -165,11 +166,12 @@ _communicators: weakref.WeakKeyDictionary[dist.ProcessGroup, Any] = weakref.Weak
 
 
 def communicator(group: dist.ProcessGroup | None = None) -> Any:
-    """Returns the :class:`hetcomm.Communicator` of a process group, with the ranks of the group.
+    """Returns the :class:`hetcomm.Communicator` of a process group, with the same ranks as the
+    group.
 
     If the group's backend for the CPU is hetcomm, this is the group's own communicator, which ends
-    with the group. For another group, all its ranks make a communicator together, in the first
-    call, by torch's default store.
+    with the group. For another group, the first call creates a communicator through PyTorch's
+    default store. All ranks of the group must make that call.
     """
     group = dist.group.WORLD if group is None else group
     if group is None or group is dist.GroupMember.NON_GROUP_MEMBER:
@@ -185,8 +187,8 @@ _ranks: weakref.WeakKeyDictionary[Any, tuple[int, ...]] = weakref.WeakKeyDiction
 
 
 def ranks_of(communicator: Any) -> tuple[int, ...] | None:
-    """Returns the ranks of a communicator in torch's default group, or None if it is not from
-    :func:`communicator`."""
+    """Returns the ranks of a communicator in PyTorch's default group, or None if the communicator
+    does not come from :func:`communicator`."""
     return _ranks.get(communicator)
 
 
@@ -212,8 +214,8 @@ def _communicator_of(group: dist.ProcessGroup) -> Any:
         _contexts[lent] = backend._context()
         return lent
     rank, size = dist.get_rank(group), dist.get_world_size(group)
-    # The store may outlive the group, and another group of the same name may follow. The number
-    # tells them apart. All ranks count alike.
+    # The store may outlive the group, and another group with the same name may follow. The number
+    # distinguishes them. It is the same on all ranks.
     number = _made[group.group_name] = _made.get(group.group_name, -1) + 1
     store = dist.PrefixStore(
         f"hetcomm/{group.group_name}/{number}", dist.distributed_c10d._get_default_store()
@@ -228,7 +230,7 @@ def _communicator_of(group: dist.ProcessGroup) -> Any:
 
     try:
         shared = _load().SharedContext()
-    except ImportError:  # not built for this torch: tensors on devices are refused
+    except ImportError:  # not built for this PyTorch version, so device tensors are rejected
         shared = None
     own = hetcomm.Context(thread=True) if shared is None else (
         hetcomm.Context._borrow(shared.address, shared))
@@ -237,8 +239,8 @@ def _communicator_of(group: dist.ProcessGroup) -> Any:
     )
     if shared is not None:
         _contexts[made] = shared
-    # Closes the communicator when the group is gone, because plans that redistribute() keeps would
-    # keep it for ever.
+    # Closes the communicator when the group is destroyed. Otherwise the plans that redistribute()
+    # caches would keep it alive forever.
     weakref.finalize(group, _close, made).atexit = False
     return made
 
@@ -249,14 +251,14 @@ _made: dict[str, int] = {}
 _contexts: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 
 def device_array(array: Any, communicator: Any) -> Any:
-    """Wraps a contiguous array on a torch device for calls of ``communicator``, its queues and
+    """Wraps a contiguous array on a PyTorch device for calls of ``communicator``, its queues and
     plans. ``communicator`` must come from :func:`communicator`.
 
     ``array`` is a tensor, or an array of another library with DLPack or
-    ``__cuda_array_interface__``. On CUDA and ROCm torch asks that library for its stream. On other
-    devices, wait for the array's contents before this call. Operations on the array start when the
-    current stream of its device has reached this call. Use the data after their requests have
-    ended. The result keeps the array alive.
+    ``__cuda_array_interface__``. On CUDA and ROCm, PyTorch gets the stream from that library. On
+    other devices, wait for the array's contents before this call. Operations on the array start
+    when the current stream of its device has reached this call. Use the data only after the
+    requests of these operations have ended. The result keeps the array alive.
     """
     return _device_array(array, context_of(communicator))
 
@@ -277,9 +279,9 @@ def _device_array(array: Any, context: Any) -> Any:
 
 
 def device_index(device: torch.device | str | int, communicator: Any) -> int:
-    """Returns the number by which a pipeline plan names a torch device of this rank, for ranks of
+    """Returns the number of a PyTorch device of this rank in pipeline plans, for ranks of
     ``communicator``, which must come from :func:`communicator`. 0 is the CPU. A device gets its
-    number when it is used first, so a rank that uses one device alone has it as 1."""
+    number on first use, so on a rank that uses only one device, its number is 1."""
     like = torch.empty(0, device=device)
     return 0 if like.device.type == "cpu" else context_of(communicator).index(like)
 
@@ -293,8 +295,8 @@ def context_of(communicator: Any) -> Any:
 
 
 def _tensor_of(array: Any) -> torch.Tensor:
-    """Returns a tensor of another library's memory. The current stream waits for the work that
-    makes the contents, if that library tells torch its stream, as with CUDA and ROCm."""
+    """Returns a tensor of another library's memory. If that library exposes its stream to PyTorch,
+    as with CUDA and ROCm, the current stream waits for the work that produces the contents."""
     if hasattr(array, "__dlpack__"):
         return torch.from_dlpack(array)
     interface = getattr(array, "__cuda_array_interface__", None)
@@ -318,7 +320,7 @@ def _close(communicator: Any) -> None:
 
 
 def __getattr__(name: str) -> Any:
-    # Loads the module for this torch only when a program uses these classes.
+    # Loads the module for this PyTorch version only when a program uses these classes.
     if name in ("Options", "ProcessGroupHetcomm"):
         return getattr(_load(), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,6 +1,6 @@
-// Binds the C ABI as a Python module: contexts, communicators, messages, queues, collective
-// operations. reshard_module.cc binds resharding, pipeline_module.cc pipelines, device_module.cc
-// devices.
+// Binds the C ABI as a Python module: contexts, communicators, messages, queues and collective
+// operations. reshard_module.cc binds resharding, pipeline_module.cc pipelines, and
+// device_module.cc devices.
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
@@ -42,8 +42,8 @@ hetcomm_reduction_t reduction_of(const std::string& name) {
   throw nb::value_error(("there is no reduction '" + name + "'").c_str());
 }
 
-// A Queue is one end of a queue. Its requests keep it alive, so none is pending when it is
-// destroyed.
+// A Queue is one end of a message queue. Requests hold a reference to it, so none is pending when
+// it is destroyed.
 class Queue {
  public:
   Queue(const Communicator& communicator, int32_t peer, int32_t end, uint64_t max_item_bytes,
@@ -96,7 +96,7 @@ class Queue {
   hetcomm_queue_t* handle_ = nullptr;
 };
 
-// The keyword arguments that all collective operations share.
+// The keyword arguments common to all collective operations.
 struct CollectiveArguments {
   CollectiveArguments(std::optional<double> timeout, std::optional<std::string> algorithm_name,
                       double factor, uint32_t flags, hetcomm_stream_t* stream = nullptr)

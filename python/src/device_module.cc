@@ -14,7 +14,7 @@ namespace hetcomm_python {
 
 namespace {
 
-// Wraps a vendor's stream, and keeps the stream's context alive.
+// Wraps a stream of a vendor's library, and keeps the stream's context alive.
 class Stream {
  public:
   Stream(nb::object context, int32_t device, uint64_t native, bool held)
@@ -31,8 +31,8 @@ class Stream {
   }
   ~Stream() {
     const nb::gil_scoped_release unlocked;
-    // All operations in the stream have ended, but the vendor may report slightly later that the
-    // stream has reached them. Until then the call returns BUSY.
+    // All operations on the stream have ended, but the vendor's library may report slightly later
+    // that the stream has passed them. Until then, the call returns BUSY.
     constexpr int kTries = 1000;
     for (int i = 0; i < kTries && hetcomm_stream_destroy(stream_) == HETCOMM_BUSY; ++i) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -71,7 +71,7 @@ DeviceArray wrap(nb::object context, int32_t device, uint64_t address, uint64_t 
   }
   check(status);
   nb::capsule freed(memory, free_memory);
-  // The memory is freed first, because a tuple releases its last element first.
+  // A tuple releases its last element first, so the memory is freed first.
   nb::object kept =
       nb::make_tuple(std::move(context), std::move(owner), std::move(stream), std::move(freed));
   return {memory, size, dtype, in_order_of, std::move(kept), offset};

@@ -1,4 +1,4 @@
-// Gives Python programs devices: memory and streams of vendors, named by their addresses.
+// Binds devices: memory and streams of vendors' libraries, identified by their addresses.
 #pragma once
 
 #include <nanobind/nanobind.h>

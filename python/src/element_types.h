@@ -1,4 +1,5 @@
-// Maps element types between the names of torch and NumPy, DLPack's numbers, and the C ABI's.
+// Maps element types between the names used by PyTorch and NumPy, the numbers of DLPack, and those
+// of the C ABI.
 #pragma once
 
 #include <array>
@@ -34,7 +35,8 @@ inline constexpr std::array<ElementTypeEntry, 17> kElementTypes = {{{"bool", 6, 
                                                                     {"complex128", 5, 128}}};
 static_assert(HETCOMM_BOOL == 0 && HETCOMM_BFLOAT16 == 10 && HETCOMM_COMPLEX128 == 16);
 
-// Returns the element type that torch and NumPy call |name|. Raises ValueError for an unknown name.
+// Returns the element type with the PyTorch or NumPy name |name|. Raises ValueError for an unknown
+// name.
 inline nb::dlpack::dtype type_named(const std::string& name) {
   for (const ElementTypeEntry& type : kElementTypes) {
     if (name == type.name) return {.code = type.code, .bits = type.bits, .lanes = 1};

@@ -1,4 +1,4 @@
-// A Layout says which rank holds which boxes of a tensor. Python programs pass it to plans.
+// A Layout says which rank holds which boxes of a tensor. Python programs pass layouts to plans.
 #pragma once
 
 #include <cstddef>

@@ -1,12 +1,12 @@
-// Defines what all parts of the Python module share: arrays, errors, contexts, requests,
-// communicators.
+// Defines the types shared by all parts of the Python module: arrays, errors, contexts, requests
+// and communicators.
 //
 // A buffer is any contiguous object in host memory with DLPack or Python's buffer protocol, or
-// device memory that another module has named (DeviceArray). Arguments are accepted without
-// conversion (noconvert), since results must not be written to a converted copy. An object that
-// refuses to be exported raises its own exception. A request keeps its buffers until it is done. A
-// request that is destroyed earlier is cancelled. Any number of threads may wait for one request,
-// and all of them get its result. No call that may wait holds the GIL.
+// device memory that another module has registered (DeviceArray). Arguments are accepted without
+// conversion (noconvert), since results must not be written to a converted copy. If an object
+// refuses to be exported, its own exception is raised. A request holds references to its buffers
+// until it is done. A request that is destroyed earlier is cancelled. Any number of threads may
+// wait for one request, and all of them get its result. No call that may block holds the GIL.
 #pragma once
 
 #include <algorithm>
@@ -31,7 +31,7 @@ namespace nb = nanobind;
 
 namespace hetcomm_python {
 
-// Takes the pending Python exception, with its traceback.
+// Clears and returns the pending Python exception, with its traceback.
 inline nb::object take_exception() {
 #if PY_VERSION_HEX >= 0x030C0000
   return nb::steal(PyErr_GetRaisedException());
@@ -72,11 +72,11 @@ inline std::string described(const nb::object& exception) {
 }
 
 // A DeviceArray is contiguous device memory that another module has registered with the library.
-// Operations on it are ordered in a stream.
+// Operations on it are ordered by a stream.
 class DeviceArray {
  public:
-  // |memory| and |stream|, which may be null, must live as long as |owner|. The array begins at
-  // |offset|.
+  // |memory| and |stream|, which may be null, must stay valid as long as |owner| exists. The array
+  // begins at |offset|.
   DeviceArray(hetcomm_memory_t* memory, uint64_t bytes, nb::dlpack::dtype type,
               hetcomm_stream_t* stream, nb::object owner, uint64_t offset = 0)
       : buffer_(hetcomm_buffer_memory(memory, offset, bytes)),
@@ -96,7 +96,7 @@ class DeviceArray {
 };
 
 // AnyArray holds an array from a caller. If the object refuses to be exported, its exception is
-// kept and raised when the array is used, because nanobind's conversions cannot raise.
+// stored and raised when the array is used, because nanobind's conversions cannot raise.
 template <typename Array>
 class AnyArray {
  public:
@@ -115,34 +115,35 @@ class AnyArray {
     return array_;
   }
   nb::dlpack::dtype dtype() const { return on_device_ ? on_device_->dtype() : get().dtype(); }
-  // Returns null for an array in host memory.
+  // Returns the device array, or null for an array in host memory.
   const DeviceArray* on_device() const { return on_device_; }
   const nb::object& device_array() const { return other_; }
 
  private:
   Array array_;
-  nb::object other_;  // owner of |on_device_|, or the refusal; |array_| is then unused
+  nb::object other_;  // owner of |on_device_|, or the stored exception; |array_| is then unused
   const DeviceArray* on_device_ = nullptr;
 };
 
 using Input = AnyArray<nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu>>;
 using Output = AnyArray<nb::ndarray<nb::c_contig, nb::device::cpu>>;
 
-// Only a versioned capsule says whether memory is read-only. Older versions of nanobind reject it.
+// Only a versioned capsule says whether memory is read-only. Older versions of nanobind reject such
+// capsules.
 inline constexpr bool kVersionedCapsules = NB_VERSION_MAJOR >= 3;
 
 // Returns an interned string, which is never freed.
 inline nb::handle interned(const char* name) { return PyUnicode_InternFromString(name); }
 
-// Returns the attribute, or an empty object if |object| lacks it.
+// Returns the attribute, or an empty object if |object| does not have it.
 inline nb::object find_attribute(nb::handle object, nb::handle name) {
   nb::object found = nb::steal(PyObject_GetAttr(object.ptr(), name.ptr()));
   if (!found.is_valid()) PyErr_Clear();
   return found;
 }
 
-// Calls the method |dlpack|, with a version if |versioned|. On failure, returns an empty object
-// with a Python exception pending.
+// Calls the method |dlpack|, and passes a version if |versioned|. On failure, returns an empty
+// object with a Python exception pending.
 inline nb::object call_dlpack(nb::handle dlpack, bool versioned) {
   if (!versioned) return nb::steal(PyObject_CallNoArgs(dlpack.ptr()));
   static const nb::handle kNames = nb::make_tuple(interned("max_version")).release();
@@ -152,8 +153,9 @@ inline nb::object call_dlpack(nb::handle dlpack, bool versioned) {
 }
 
 // Calls an object's __dlpack__ method, first with a version if |writable|. If the object refuses,
-// calls the method the other way. An object may not support versions, or may export read-only
-// memory only with a version. Never passes a version if nanobind takes no versioned capsules.
+// calls it again the other way, because an object may not support versions, or may export read-only
+// memory only with a version. Never passes a version if nanobind does not accept versioned
+// capsules.
 inline nb::object export_capsule(nb::handle dlpack, bool writable) {
   const bool versioned = kVersionedCapsules && writable;
   nb::object capsule = call_dlpack(dlpack, versioned);
@@ -175,8 +177,8 @@ inline bool is_pyopencls(nb::handle object) {
          find_attribute(object, kNames[1]).is_valid();
 }
 
-// Makes a DeviceArray of the pyopencl object |given|, for a call on |self|. On failure, returns an
-// empty object with a Python exception pending.
+// Makes a DeviceArray from the pyopencl object |given|, for a call on |self|. On failure, returns
+// an empty object with a Python exception pending.
 inline nb::object adopt_pyopencls(nb::handle self, nb::handle given) noexcept {
   const nb::object module = nb::steal(PyImport_ImportModule("hetcomm.opencl"));
   if (!module.is_valid()) return {};
@@ -184,8 +186,8 @@ inline nb::object adopt_pyopencls(nb::handle self, nb::handle given) noexcept {
   return nb::steal(PyObject_CallMethod(module.ptr(), "array_of", "OO", owner, given.ptr()));
 }
 
-// Returns whether the memory of |exporter| holds its values. torch exports a tensor with the
-// negative bit as if the bit were not set. Returns false if an exception is pending.
+// Returns whether the memory of |exporter| holds its values. PyTorch exports a tensor with the
+// negative bit as if the bit were not set. If the result is false, an exception is pending.
 inline bool holds_its_values(nb::handle exporter) {
   static const nb::handle kIsNegative = interned("is_neg");
   const nb::object method = find_attribute(exporter, kIsNegative);
@@ -203,7 +205,7 @@ inline bool holds_its_values(nb::handle exporter) {
 }  // namespace hetcomm_python
 
 // Converts an argument. If an object refuses DLPack, nanobind tries other protocols. The buffer
-// protocol describes the memory correctly, but torch's function to_dlpack ignores conjugation and
+// protocol describes the memory correctly, but PyTorch's function to_dlpack ignores conjugation and
 // gradients. Objects without the buffer protocol are therefore exported here.
 template <typename Array>
 struct nanobind::detail::type_caster<hetcomm_python::AnyArray<Array>> {
@@ -237,7 +239,7 @@ struct nanobind::detail::type_caster<hetcomm_python::AnyArray<Array>> {
     return true;
   }
 
-  // Returns an object that keeps the memory.
+  // Returns an object that keeps the memory alive.
   static handle from_cpp(const AnyArray& array, rv_policy /*policy*/,
                          cleanup_list* cleanup) noexcept {
     if (array.on_device() != nullptr) return array.device_array().inc_ref();
@@ -245,7 +247,7 @@ struct nanobind::detail::type_caster<hetcomm_python::AnyArray<Array>> {
   }
 
  private:
-  // Adopts an array made from the argument. An empty object means that an exception is pending.
+  // Adopts an array that was made from the argument. If |made| is empty, an exception is pending.
   void adopt(object made) noexcept {
     if (made.is_valid() && isinstance<hetcomm_python::DeviceArray>(made)) {
       value.set_device_array(std::move(made));
@@ -282,7 +284,8 @@ inline void check(hetcomm_status_t status) {
   if (status != HETCOMM_OK) fail(status);
 }
 
-// Converts seconds to nanoseconds for the C ABI. None means the default, and infinity no limit.
+// Converts seconds to nanoseconds for the C ABI. None means the default timeout, and infinity means
+// no limit.
 inline uint64_t nanoseconds(std::optional<double> seconds) {
   if (!seconds) return HETCOMM_TIMEOUT_DEFAULT;
   if (!(*seconds < 1e9)) return HETCOMM_TIMEOUT_INFINITE;
@@ -306,14 +309,14 @@ std::vector<hetcomm_buffer_t> buffers_of(const std::vector<Array>& arrays) {
   return buffers;
 }
 
-// Returns whichever stream is not null, or null. Throws if both are set and differ.
+// Returns the stream that is not null, or null if both are. Throws if both are set and differ.
 inline hetcomm_stream_t* common_stream(hetcomm_stream_t* one, hetcomm_stream_t* other) {
   if (one != nullptr && other != nullptr && one != other) {
     throw nb::value_error("arrays of one call are in the order of different streams");
   }
   return one != nullptr ? one : other;
 }
-// Returns the stream of the arrays on devices, or null if all are in host memory.
+// Returns the stream of the arrays that are on devices, or null if all are in host memory.
 template <typename Array>
 hetcomm_stream_t* stream_of(const Array& array) {
   return array.on_device() != nullptr ? array.on_device()->stream() : nullptr;
@@ -335,7 +338,7 @@ hetcomm_stream_t* stream_of(const First& first, const Second& second) {
 
 inline hetcomm_datatype_t datatype_of(nb::dlpack::dtype type) {
   using Code = nb::dlpack::dtype_code;
-  // Codes of DLPack 1.1, which the header of nanobind may lack.
+  // Codes of DLPack 1.1, which nanobind's header may lack.
   constexpr uint8_t kFloat8E4m3fn = 10;
   constexpr uint8_t kFloat8E5m2 = 12;
   const auto by_size = [&](hetcomm_datatype_t one, hetcomm_datatype_t two, hetcomm_datatype_t four,
@@ -389,7 +392,7 @@ class Context {
     options.settings = settings ? settings->c_str() : nullptr;
     check(hetcomm_context_create(&options, &handle_));
   }
-  // Wraps a context at |address| that belongs to |owner|.
+  // Wraps the context at |address|, which belongs to |owner|.
   Context(uint64_t address, nb::object owner)
       : handle_(reinterpret_cast<hetcomm_context_t*>(address)), owner_(std::move(owner)) {}
   ~Context() {
@@ -457,7 +460,7 @@ class Request {
   void cancel() {
     if (done_) return;
     const hetcomm_status_t status = hetcomm_request_cancel(handle_);
-    // Another thread already has the report, so there is nothing left to cancel.
+    // Another thread is collecting the result, so there is nothing left to cancel.
     if (status == HETCOMM_STALE_HANDLE && asking_ > 0) return;
     check(status);
   }
@@ -510,19 +513,19 @@ class Request {
   hetcomm_request_t* const handle_;
   nb::object kept_;
   // The GIL guards the members below, and is held when changes_ is incremented. A thread that
-  // decides to sleep therefore cannot miss the change that wakes it.
+  // decides to sleep therefore cannot miss its wake-up.
   bool done_ = false;
-  int asking_ = 0;  // threads that are waiting for, or still storing, the library's report
+  int asking_ = 0;  // threads that are waiting for the library's report, or are storing it
   int sleeping_ = 0;
   hetcomm_status_t status_ = HETCOMM_OK;
   Completion completion_{};
-  std::atomic<uint32_t> changes_{0};  // counts changes while a thread sleeps
+  std::atomic<uint32_t> changes_{0};  // number of changes while a thread sleeps
 };
 
 using RequestPtr = std::unique_ptr<Request>;
 
-// StoreCallbacks calls the caller's functions by which ranks find each other. The functions run on
-// the thread that makes the communicator. That thread raises their exceptions.
+// StoreCallbacks calls the caller's functions through which ranks find each other. They run on the
+// thread that creates the communicator. That thread raises their exceptions.
 class StoreCallbacks {
  public:
   StoreCallbacks(nb::object put, nb::object get, nb::object remove)
@@ -557,7 +560,7 @@ class StoreCallbacks {
                                    uint64_t timeout_ns) {
     auto& own = *static_cast<StoreCallbacks*>(self);
     const nb::gil_scoped_acquire locked;
-    // An interrupted rank waits for no rank, but still notifies the others by put().
+    // An interrupted rank does not wait for other ranks, but still notifies them through put().
     if (own.interrupted()) return HETCOMM_BOOTSTRAP_FAILED;
     try {
       const nb::object found = own.get_(nb::str(key), static_cast<double>(timeout_ns) * 1e-9);
@@ -578,7 +581,8 @@ class StoreCallbacks {
     }
   }
 
-  // Raises an interruption from a callback, whether or not the communicator was made.
+  // If a callback was interrupted, raises its exception, whether or not the communicator was
+  // created.
   void raise_interruption() const {
     if (interrupted()) raise(raised_);
   }
@@ -591,7 +595,7 @@ class StoreCallbacks {
   }
 
  private:
-  // Stores the first exception, but replaces it by the first one that stops the program.
+  // Stores the first exception. The first one that stops the program takes its place.
   hetcomm_status_t failed(const char* name, nb::python_error& error) {
     nb::object exception = take_exception(error);
     if (!raised_.is_valid() || (!interrupted() && stops_program(exception))) {
@@ -601,7 +605,7 @@ class StoreCallbacks {
     return HETCOMM_BOOTSTRAP_FAILED;
   }
 
-  // Returns whether the exception is KeyboardInterrupt, SystemExit or similar.
+  // Returns true for KeyboardInterrupt, SystemExit and similar exceptions.
   static bool stops_program(const nb::object& exception) {
     return PyErr_GivenExceptionMatches(exception.ptr(), PyExc_Exception) == 0;
   }
@@ -623,7 +627,8 @@ class Communicator {
     const nb::gil_scoped_release unlocked;
     static_cast<void>(hetcomm_communicator_destroy(handle_));
   }
-  // Wraps a communicator at |address| that belongs to |owner|. close() only drops the address.
+  // Wraps the communicator at |address|, which belongs to |owner|. close() then only drops the
+  // address.
   static std::unique_ptr<Communicator> borrow(uint64_t address, nb::object owner) {
     auto made = std::make_unique<Communicator>(reinterpret_cast<hetcomm_communicator_t*>(address),
                                                std::move(owner));
@@ -662,7 +667,7 @@ class Communicator {
     return handle_;
   }
   bool closed() const { return handle_ == nullptr; }
-  // Returns the Python object of the context, or None if another object owns the context.
+  // Returns the context's Python object, or None if another object owns the context.
   nb::object context() const {
     if (nb::isinstance<Context>(parent_)) return parent_;
     if (nb::isinstance<Communicator>(parent_)) return nb::cast<Communicator&>(parent_).context();
@@ -673,7 +678,7 @@ class Communicator {
 
   // Closes the communicator and its plans. |self| is its Python object.
   static void close_with_plans(const nb::object& self) {
-    // Close the plans that redistribute() keeps.
+    // Closes the plans that redistribute() caches.
     const nb::object modules = nb::module_::import_("sys").attr("modules");
     const nb::object closing = modules.attr("get")("hetcomm._closing");
     if (!closing.is_none()) closing.attr("closing")(self);
@@ -721,8 +726,8 @@ nb::object keep(Objects&&... objects) {
   return nb::make_tuple(std::forward<Objects>(objects)...);
 }
 
-// Returns the place of |name| among |names|. Raises ValueError, with |what| they are, for another
-// name.
+// Returns the index of |name| in |names|. Raises ValueError for another name. |what| is the noun
+// for the error text.
 inline int32_t number_of(const char* const* names, size_t count, const std::string& name,
                          const char* what) {
   for (size_t i = 0; i < count; ++i) {
@@ -731,8 +736,8 @@ inline int32_t number_of(const char* const* names, size_t count, const std::stri
   throw nb::value_error(("there is no " + std::string(what) + " '" + name + "'").c_str());
 }
 
-// Calls write(capacity, text, &size), a function of the C ABI, until the whole text fits. Returns
-// the text.
+// Calls write(capacity, text, &size), a function of the C ABI, until the whole text fits, and
+// returns the text.
 template <typename Write>
 std::string text_of(Write&& write, const char* (*last_error)() = hetcomm_last_error) {
   std::string text(4096, '\0');

@@ -34,8 +34,8 @@ void check_pipeline(hetcomm_status_t status) {
   if (status != HETCOMM_OK) fail(status, hetcomm_pipeline_last_error());
 }
 
-// Returns the type with which arrays are exported. Types of float8 become bytes, because many
-// libraries do not know DLPack's numbers for them.
+// Returns the type under which arrays are exported. float8 types become bytes, because many
+// libraries do not support their DLPack codes.
 nb::dlpack::dtype exported_type(const ElementTypeEntry& type) {
   const bool is_float8 = type.code == 10 || type.code == 12;
   return {.code = is_float8 ? uint8_t{1} : type.code, .bits = type.bits, .lanes = 1};
@@ -46,7 +46,7 @@ struct PipelineTensor {
   std::string name;
   std::string type;
   std::vector<uint64_t> shape;
-  // The tensor's bytes as an array of its shape, or None if the CPU may not touch them.
+  // The tensor's bytes as an array with the same shape, or None if the CPU cannot access them.
   nb::object array;
   uint64_t memory;  // the handle of the buffer's memory
   uint64_t offset;  // offset of the tensor's first byte in |memory|
@@ -64,7 +64,7 @@ PipelineTensor tensor_of(const hetcomm_pipeline_tensor_t& given) {
                         .bytes = given.buffer.length};
   if (given.address == nullptr) return tensor;
   const std::vector<size_t> shape(tensor.shape.begin(), tensor.shape.end());
-  // The pipeline owns the memory. The array keeps nothing alive.
+  // The pipeline owns the memory. The array does not keep it alive.
   tensor.array = nb::cast(nb::ndarray<nb::array_api, nb::device::cpu>(
       given.address, shape.size(), shape.data(), nb::none(), nullptr, exported_type(type)));
   return tensor;
@@ -88,7 +88,7 @@ const char* name_of_kind(int32_t kind) {
   return "";
 }
 
-// A PipelineAction is one step, as a Python callback gets it.
+// A PipelineAction is one step, in the form in which it is passed to a Python callback.
 struct PipelineAction {
   const char* kind;
   uint32_t chunk;
@@ -104,16 +104,16 @@ struct PipelineAction {
   nb::list input_grads;
 };
 
-// The gradient of a tensor of weights: item, index, layout, array.
+// The gradient of one weight tensor: item, index, layout, array.
 using GradientTuple = std::tuple<uint32_t, uint32_t, const Layout*, Output>;
 
 // A Pipeline is a rank's pipeline with Python callbacks. The callbacks run on the thread that calls
 // run(), and run() raises their exceptions.
 class Pipeline {
  public:
-  // Each of |chunks| maps kinds of steps to callbacks. |wrap| makes the object that callbacks get
-  // for a tensor, and is called once for each buffer. |stream| is a handle of a stream of the
-  // rank's device, or 0. |pair| performs two actions that may overlap, or is None.
+  // Each of |chunks| maps kinds of steps to callbacks. |wrap| makes the object that is passed to
+  // callbacks for a tensor. It is called once for each buffer. |stream| is a handle of a stream of
+  // the rank's device, or 0. |pair| performs two actions that can overlap, or is None.
   Pipeline(nb::object communicator, const std::string& plan, const std::vector<nb::dict>& chunks,
            nb::object wrap, std::optional<double> timeout, uint64_t stream, nb::object pair)
       : parent_(std::move(communicator)), wrap_(std::move(wrap)), pair_(std::move(pair)) {
@@ -164,14 +164,15 @@ class Pipeline {
       status = hetcomm_pipeline_run(own, &options);
     }
     if (status == HETCOMM_OK) return;
-    // BUSY and INVALID_ARGUMENT begin no run. raised_ then belongs to a run on another thread.
+    // With BUSY and INVALID_ARGUMENT no run has begun. raised_ then belongs to a run on another
+    // thread.
     const bool has_begun = status != HETCOMM_BUSY && status != HETCOMM_INVALID_ARGUMENT;
     has_ended_ |= has_begun;
     if (has_begun && raised_.is_valid()) raise(std::exchange(raised_, nb::object()));
     fail(status, hetcomm_pipeline_last_error());
   }
 
-  // Returns whether a run has failed. No other run begins then.
+  // Returns whether a run has failed. No further run can begin then.
   bool has_ended() const { return has_ended_; }
 
   void set_schedule(const std::string& plan, std::optional<double> timeout) {
@@ -186,7 +187,7 @@ class Pipeline {
     wrapped_.clear();
   }
 
-  // Keeps the arrays until they are replaced.
+  // Keeps the arrays alive until they are replaced.
   void set_gradients(const std::vector<GradientTuple>& gradients, std::optional<double> timeout) {
     std::vector<hetcomm_pipeline_gradient_t> own;
     own.reserve(gradients.size());
@@ -245,7 +246,8 @@ class Pipeline {
 
   void close() {
     if (handle_ == nullptr) return;
-    // Other threads find the pipeline closed while it is being destroyed.
+    // Clears the handle first, so that other threads see the pipeline as closed while it is
+    // destroyed.
     hetcomm_pipeline_t* const own = std::exchange(handle_, nullptr);
     hetcomm_status_t status;
     {
@@ -261,8 +263,8 @@ class Pipeline {
     parent_ = nb::none();
   }
 
-  // Shows Python's garbage collector the objects that this one refers to. Callbacks may refer to
-  // the pipeline.
+  // Reports the objects that this one refers to to Python's garbage collector. Callbacks may refer
+  // to the pipeline.
   template <typename Visit>
   int visit(Visit&& visit) const {
     for (const nb::object* each : {&parent_, &wrap_, &pair_, &raised_}) {
@@ -278,7 +280,7 @@ class Pipeline {
     }
     return 0;
   }
-  // Drops those objects. The pipeline is no longer in use.
+  // Drops the references that visit() reports, except |parent_|. The pipeline is no longer in use.
   void drop() {
     for (const auto& callbacks : callbacks_) {
       for (Callback& each : *callbacks) each.function.reset();
@@ -335,8 +337,8 @@ class Pipeline {
     return own.guarded(*first, [&] { own.pair_(own.action_of(*first), own.action_of(*second)); });
   }
 
-  // Performs body() under the GIL. Keeps an exception of body(), and reports it to the library as
-  // the reason.
+  // Calls body() with the GIL held. Stores an exception of body(), and reports its text to the
+  // library as the reason.
   template <typename Body>
   hetcomm_status_t guarded(const hetcomm_pipeline_action_t& action, Body&& body) {
     const nb::gil_scoped_acquire locked;
@@ -353,8 +355,8 @@ class Pipeline {
     return HETCOMM_INTERNAL;
   }
 
-  // Runs pending signal handlers. Keeps an exception of theirs, such as KeyboardInterrupt, for
-  // run(), and cancels the run.
+  // Runs pending signal handlers. If one raises an exception, such as KeyboardInterrupt, stores it
+  // for run(), and cancels the run.
   static hetcomm_status_t ask(void* user_data) {
     const nb::gil_scoped_acquire locked;
     if (PyErr_CheckSignals() == 0) return HETCOMM_OK;
@@ -390,8 +392,9 @@ class Pipeline {
     return known;
   }
 
-  // Memory, offset and bytes of a tensor. Tensors of different shapes have different places. Only
-  // the lengths of micro-batches share an offset, and these differ in their bytes.
+  // Memory, offset and bytes of a tensor, which identify it. Tensors of different shapes differ in
+  // one of them: only tensors for different lengths of micro-batches share an offset, and these
+  // differ in their bytes.
   using Place = std::tuple<hetcomm_memory_t*, uint64_t, uint64_t>;
 
   nb::object parent_;
@@ -418,7 +421,8 @@ int clear_pipeline(PyObject* self) {
   return 0;
 }
 
-// Returns a document of libhetcomm_plan in the format |form|.
+// Returns the text that |draft|, a function of libhetcomm_plan, makes from |document| in the format
+// |form|.
 template <typename Draft>
 std::string drafted(Draft&& draft, const std::string& document, const std::string& form) {
   static constexpr const char* kForms[] = {"text", "json", "svg", "csv", "trace"};

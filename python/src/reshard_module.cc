@@ -150,22 +150,22 @@ LayoutPtr layout_from_degrees(uint64_t batch, uint64_t sequence, uint64_t hidden
   return std::make_unique<Layout>(handle, 3);
 }
 
-// Returns the layout of the remaining ranks. |ranks|[r] is the new rank of the former rank r, or -1
-// if it was lost.
+// Returns the layout of the remaining ranks. |ranks|[r] is the new number of the former rank r, or
+// -1 if it was lost.
 LayoutPtr after_loss(const Layout& layout, const std::vector<int32_t>& ranks) {
   hetcomm_layout_t* handle = nullptr;
   check(hetcomm_layout_after_loss(layout.handle(), ranks.data(), ranks.size(), &handle));
   return std::make_unique<Layout>(handle, layout.dimensions());
 }
 
-// A tensor to move: source, destination, data type of the source, data type of the destination.
+// A tensor to move: source layout, destination layout, source type, destination type.
 using TensorTuple = std::tuple<const Layout*, const Layout*, std::string, std::string>;
 
 constexpr const char* kStrategies[] = {
     "auto", "direct", "leader", "gather_p2p_scatter", "sendrecv_allgather", "bsr"};
 
-// A Plan moves tensors between layouts. Requests keep it alive, so no execution is in progress when
-// it is destroyed.
+// A Plan moves tensors between layouts. Requests hold a reference to it, so no execution is in
+// progress when it is destroyed.
 class Plan {
  public:
   Plan(const Communicator& communicator, const std::vector<TensorTuple>& tensors,
@@ -204,8 +204,8 @@ class Plan {
       types_.push_back({tensor.source_type, tensor.destination_type});
     }
   }
-  // Rebuilds the plan in |communicator|. |ranks|[r] is the new rank of the former rank r, or -1 if
-  // it was lost.
+  // Rebuilds the plan in |communicator|. |ranks|[r] is the new number of the former rank r, or -1
+  // if it was lost.
   std::unique_ptr<Plan> rebuild(const Communicator& communicator,
                                 const std::vector<int32_t>& ranks) const {
     hetcomm_communicator_t* const other = communicator.handle();
@@ -235,8 +235,8 @@ class Plan {
   }
   size_t tensors() const { return types_.size(); }
 
-  // Returns the buffers of |arrays|, or none if the list is empty. |side| is 0 for the source and 1
-  // for the destination.
+  // Returns the buffers of |arrays|, or an empty list if |arrays| is empty. |side| is 0 for the
+  // source and 1 for the destination.
   template <typename Array>
   std::vector<hetcomm_buffer_t> buffers(const std::vector<std::optional<Array>>& arrays,
                                         size_t side) const {
@@ -259,7 +259,8 @@ class Plan {
     return buffers;
   }
 
-  // Counts the calls that use the handle without the GIL. The GIL guards the count.
+  // Counts the calls that use the handle without holding the GIL. The count itself is guarded by
+  // the GIL.
   class Use {
    public:
     explicit Use(const Plan& plan) : plan_(plan) { ++plan_.uses_; }

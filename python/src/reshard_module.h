@@ -1,4 +1,4 @@
-// Gives Python programs the layouts and plans of resharding. hetcomm/reshard/ wraps them for users.
+// Binds the layouts and plans of resharding. hetcomm/reshard/ wraps them for users.
 #pragma once
 
 #include <nanobind/nanobind.h>

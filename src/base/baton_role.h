@@ -1,9 +1,10 @@
-// BatonRole stands for a context's baton in clang's thread-safety analysis.
+// BatonRole represents a context's baton, the lock of its engine, in clang's thread-safety
+// analysis.
 //
-// Only the thread that holds a context's baton touches the state of core and of transports. State
-// that a transport shares with its own threads is an exception. One role stands for the batons of
-// all contexts, because clang cannot tell that two expressions name the same engine. No thread
-// holds two batons. The lock itself is BatonLock in src/core/progress.
+// Only the thread that holds a context's baton touches the state of the core and the transports.
+// The one exception is state that a transport shares with its own threads. One role represents the
+// batons of all contexts, because clang cannot tell that two expressions name the same engine. No
+// thread ever holds two batons. The lock itself is BatonLock in src/core/progress.
 #pragma once
 
 #include "src/base/thread_safety.h"
@@ -19,5 +20,5 @@ extern BatonRole baton_role;
 
 // Marks a function whose caller holds the baton.
 #define HETCOMM_UNDER_BATON HETCOMM_REQUIRES(::hetcomm::baton_role)
-// Marks a member that only the holder of the baton touches.
+// Marks a member that only the holder of the baton accesses.
 #define HETCOMM_GUARDED_BY_BATON HETCOMM_GUARDED_BY(::hetcomm::baton_role)

@@ -1,6 +1,6 @@
-// ByteWriter encodes set-up data (descriptors, hellos, store messages), and ByteReader decodes it.
-// Integers are little endian, and a string follows its length. The reader treats its input as
-// hostile and never reads past the end. After the first failure every further read fails too, so
+// ByteWriter encodes setup data (descriptors, hellos, store messages), and ByteReader decodes it.
+// Integers are little-endian, and each string is preceded by its length. The reader does not trust
+// its input and never reads past the end. After the first failure every further read fails too, so
 // one check at the end is enough.
 #pragma once
 
@@ -83,8 +83,8 @@ class ByteReader {
     std::copy(bytes.begin(), bytes.end(), out.begin());
   }
   // Reads the number of elements that follow. Each of them takes at least |bytes_each| bytes. Fails
-  // if the number exceeds |limit|, or if that many elements do not fit into the rest of the input.
-  // A caller may therefore reserve room for the result.
+  // if the number exceeds |limit|, or if the rest of the input is too short for that many elements.
+  // A caller can therefore reserve memory for the result.
   template <typename T>
   requires std::is_integral_v<T> size_t read_count(size_t limit, size_t bytes_each = 1) {
     return check_count(read<T>(), limit, bytes_each);
@@ -109,7 +109,7 @@ class ByteReader {
   // Returns whether all reads succeeded and consumed the whole input.
   bool finished() const { return !failed_ && rest_.empty(); }
   size_t left() const { return rest_.size(); }
-  // Makes the reader fail. Callers use this when a value in the input is wrong.
+  // Makes the reader fail. Callers use this when they find an invalid value in the input.
   void fail() {
     failed_ = true;
     rest_ = {};

@@ -14,8 +14,8 @@ namespace {
 
 constexpr size_t kLine = 64;
 
-// Copies whole cache lines to |target|, which starts at a cache line. Of the variants below, the
-// first three bypass the caches.
+// Copies whole cache lines to |target|, which is aligned to a cache line. The first three variants
+// below use streaming stores, which bypass the caches.
 using CopyLines = void (*)(std::byte* target, const std::byte* source, size_t length);
 
 __attribute__((target("avx512f"))) void copy_lines_512(std::byte* target, const std::byte* source,
@@ -84,7 +84,8 @@ CopyLines best_copy_lines() {
 void copy_streaming(std::byte* target, const std::byte* source, size_t length) {
   static const CopyLines copy_lines = best_copy_lines();
   copy_with(copy_lines, target, source, length);
-  // Streaming stores are not ordered before the later stores that tell other threads of the data.
+  // Without the fence, a later store that notifies another thread could become visible before the
+  // streaming stores.
   _mm_sfence();
 }
 

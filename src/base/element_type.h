@@ -1,4 +1,4 @@
-// ElementType lists the types of tensor elements that every layer knows.
+// ElementType is the type of a tensor's elements. All layers share it.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,7 @@
 
 namespace hetcomm {
 
-// The values are those of the C ABI.
+// The values are the same as in the C ABI.
 enum class ElementType : int32_t {
   kBool = HETCOMM_BOOL,
   kInt8 = HETCOMM_INT8,

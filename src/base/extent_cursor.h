@@ -1,5 +1,5 @@
-// ExtentCursor is a position in an extent list. A caller that keeps the cursor between calls walks
-// a list piece by piece in one pass.
+// ExtentCursor is a position in an extent list. A caller that keeps the cursor between calls can
+// process a list piece by piece in one pass.
 #pragma once
 
 #include <algorithm>
@@ -24,12 +24,13 @@ struct ExtentCursor {
       ++index;
     }
   }
-  // Moves to |target|. Seeking backwards restarts from the front.
+  // Moves to |target|. A backward seek walks the list again from its start.
   void seek(Extents extents, uint64_t target) {
     if (target < position) *this = {};
     advance(extents, target - position);
   }
-  // Returns the next piece, of 1 to |most| bytes, and moves past it. The list must have bytes left.
+  // Returns the next piece, of 1 to |most| bytes, and moves past it. The list must have at least
+  // one byte left.
   iovec next(Extents extents, uint64_t most) {
     advance(extents, 0);  // skips empty extents
     const iovec& extent = extents[index];
@@ -39,7 +40,7 @@ struct ExtentCursor {
     return piece;
   }
   // Calls |use(std::byte* piece, size_t length)| for each piece of the next |length| bytes, and
-  // moves past them. The bytes must exist.
+  // moves past them. The list must have that many bytes left.
   template <typename Use>
   void take(Extents extents, uint64_t length, Use&& use) {
     while (length > 0) {
@@ -50,7 +51,7 @@ struct ExtentCursor {
   }
 };
 
-// The number and total size of the pieces that collect() has found.
+// The number and total size of the pieces that collect() returned.
 struct Pieces {
   size_t count = 0;
   uint64_t bytes = 0;

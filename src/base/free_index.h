@@ -1,4 +1,4 @@
-// Finds free entries in tables. Each table is accompanied by a list of its free indices.
+// Finds a free entry in a table that has a list of its free indices.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@ namespace hetcomm {
 
 // Returns the last index in |free|. The caller removes the index from |free| once it has acquired
 // everything else that it needs. If |free| is empty, adds an entry at the end of |table|. |free|
-// has room for every entry of the table, so giving an index back never fails.
+// has capacity for every entry of the table, so adding a freed index to it never allocates memory.
 template <typename Table>
 uint32_t next_free_index(Table& table, std::vector<uint32_t>& free) {
   if (free.empty()) {

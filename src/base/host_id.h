@@ -1,5 +1,5 @@
-// A host id identifies the host on which a process runs. The id is new at each boot. All containers
-// and network namespaces of one machine share it.
+// A host id identifies the host on which a process runs. The id changes at each boot. All
+// containers and network namespaces of one machine share it.
 #pragma once
 
 #include <array>

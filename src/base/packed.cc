@@ -7,11 +7,11 @@ namespace {
 
 constexpr unsigned kBitsOfByte = 7;
 constexpr uint8_t kMore = 1U << kBitsOfByte;
-// The first byte of a column says in which of two forms its numbers follow.
+// The first byte of a column says which of these two encodings its numbers have.
 constexpr uint8_t kRuns = 0;
 constexpr uint8_t kPlain = 1;
-// A text begins with a byte that holds two 4-bit lengths. A length of 15 or more is stored as 15,
-// and the rest of the length follows.
+// An encoded text begins with a byte that holds two 4-bit lengths. A length of 15 or more is stored
+// as 15, and the excess over 15 follows.
 constexpr uint64_t kLongLength = 15;
 
 // Maps 0, -1, 1, -2, ... to 0, 1, 2, 3, ...
@@ -69,7 +69,7 @@ std::vector<uint32_t> read_runs(ByteReader& reader, size_t count, uint32_t end) 
     const int64_t step = unfold(read_packed(reader));
     const bool sane = run >= 1 && run <= count - values.size() && first < end &&
                       step < int64_t{end} && step > -int64_t{end};
-    // With sane values the last number of the run cannot overflow.
+    // If |sane| is true, this computation of the run's last number cannot overflow.
     const int64_t last =
         sane ? static_cast<int64_t>(first) + step * static_cast<int64_t>(run - 1) : -1;
     if (reader.failed() || last < 0 || last >= int64_t{end}) {

@@ -1,4 +1,4 @@
-// ProcessorSet is a set of processors. It covers as many processors as the kernel supports.
+// ProcessorSet is a set of processor numbers. It grows as needed.
 #pragma once
 
 #include <cstddef>
@@ -16,10 +16,10 @@ class ProcessorSet {
   static constexpr size_t kMax = 1 << 16;
 
   ProcessorSet() = default;
-  // |words| have one bit for each processor, starting at the lowest bit of the first word.
+  // |words| holds one bit for each processor, starting at the lowest bit of the first word.
   explicit ProcessorSet(std::vector<uint64_t> words) : words_(std::move(words)) { drop_zeros(); }
-  // Parses the kernel's format, such as "0-31,64,80-95". Returns nothing if |list| is malformed or
-  // has numbers of kMax or more.
+  // Parses the kernel's format, such as "0-31,64,80-95". Returns std::nullopt if |list| is
+  // malformed or contains a number of kMax or more.
   static std::optional<ProcessorSet> parse(std::string_view list);
 
   bool has(size_t processor) const;

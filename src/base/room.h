@@ -1,4 +1,4 @@
-// Reserves room at the end of a list in advance.
+// Reserves space at the end of a vector in advance.
 #pragma once
 
 #include <algorithm>
@@ -6,9 +6,9 @@
 
 namespace hetcomm {
 
-// Makes room for |more| elements at the end of the vector |list|. Grows the list geometrically, so
-// that the amortized cost of one element is constant. std::vector::reserve() alone would move all
-// elements for each new one.
+// Reserves space for |more| elements at the end of the vector |list|. The capacity grows
+// geometrically, so the amortized cost of one element is constant. Calling std::vector::reserve()
+// for each new element would move all elements every time.
 template <typename List>
 void make_room(List& list, size_t more = 1) {
   if (list.capacity() - list.size() >= more) return;

@@ -1,4 +1,4 @@
-// Sorts objects that are referred to by index.
+// Sorts a list whose elements are referred to by index.
 #pragma once
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 
 namespace hetcomm {
 
-// Sorts |list| and returns the new index for each old one.
+// Sorts |list|, and returns the new index of each element at its old index.
 template <typename T, typename Less>
 std::vector<int> sort_and_map(std::vector<T>& list, Less less) {
   std::vector<size_t> order(list.size());

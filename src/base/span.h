@@ -1,5 +1,5 @@
-// Defines views of bytes and of extents. Extents are a list of host memory pieces that functions
-// read as one run of bytes.
+// Defines views of bytes and of extents. Extents are a list of pieces of host memory that functions
+// treat as one sequence of bytes.
 #pragma once
 
 #include <sys/uio.h>
@@ -19,7 +19,8 @@ using ByteSpan = std::span<std::byte>;
 using ConstByteSpan = std::span<const std::byte>;
 using Extents = std::span<const iovec>;
 
-// Copies |length| bytes (one to two words) as the first and the last word, which may overlap.
+// Copies |length| bytes, which is one to two words, by copying the first and the last word. The two
+// words may overlap.
 template <typename Word>
 void copy_ends(std::byte* to, const std::byte* from, size_t length) {
   Word first = 0;
@@ -30,7 +31,7 @@ void copy_ends(std::byte* to, const std::byte* from, size_t length) {
   std::memcpy(to + length - sizeof(Word), &last, sizeof(Word));
 }
 
-// Copies like memcpy, but without a call for short lengths.
+// Copies like memcpy, but without a function call for short lengths.
 inline void copy_bytes(void* target, const void* source, size_t length) {
   auto* to = static_cast<std::byte*>(target);
   const auto* from = static_cast<const std::byte*>(source);
@@ -45,9 +46,9 @@ inline void copy_bytes(void* target, const void* source, size_t length) {
   }
 }
 
-// Stores two words with one 16-byte store. A 16-byte load right afterwards gets both words from
-// this store. After two 8-byte stores, the load would wait until all earlier stores have left the
-// processor.
+// Stores two words with one 16-byte store. The processor can forward this store to a 16-byte load
+// that follows at once. After two 8-byte stores, such a load would have to wait until both stores
+// had reached the cache.
 inline void store_two_words(void* target, uint64_t first, uint64_t second) {
   using TwoWords [[gnu::vector_size(16)]] = uint64_t;
   const TwoWords words = {first, second};
@@ -61,8 +62,8 @@ inline uint64_t total_bytes(Extents extents) {
 }
 
 // Calls |use(std::byte* piece, size_t length)| for the pieces that make up [offset, offset +
-// length). clang does not analyse the function, because |use| may need the baton. In that case the
-// caller holds the baton.
+// length). Thread-safety analysis is off, because |use| may need the baton. In that case the caller
+// must hold it.
 template <typename Use>
 void for_each_piece(Extents extents, uint64_t offset, uint64_t length,
                     Use&& use) HETCOMM_NO_THREAD_SAFETY_ANALYSIS {
@@ -79,7 +80,7 @@ void for_each_piece(Extents extents, uint64_t offset, uint64_t length,
   }
 }
 
-// Copies |source| into the extents, starting at |offset|. The caller has checked that it fits.
+// Copies |source| into the extents, starting at |offset|. |source| must fit.
 inline void scatter(Extents extents, uint64_t offset, ConstByteSpan source) {
   const std::byte* from = source.data();
   for_each_piece(extents, offset, source.size(), [&](std::byte* piece, size_t length) {
@@ -88,7 +89,7 @@ inline void scatter(Extents extents, uint64_t offset, ConstByteSpan source) {
   });
 }
 
-// Returns the address of byte |offset| if [offset, offset + length) lies in the first piece.
+// Returns the address of byte |offset| if the first piece contains [offset, offset + length).
 // Returns null otherwise.
 inline std::byte* single_piece(Extents extents, uint64_t offset, uint64_t length) {
   if (extents.empty() || offset > extents[0].iov_len || length > extents[0].iov_len - offset) {
@@ -97,8 +98,8 @@ inline std::byte* single_piece(Extents extents, uint64_t offset, uint64_t length
   return static_cast<std::byte*>(extents[0].iov_base) + offset;
 }
 
-// Copies bytes from the extents, starting at |offset|, to fill |target|. The caller has checked
-// that the extents are long enough.
+// Copies bytes from the extents, starting at |offset|, to fill |target|. The extents must be long
+// enough.
 inline void gather(Extents extents, uint64_t offset, ByteSpan target) {
   std::byte* to = target.data();
   if (const std::byte* from = single_piece(extents, offset, target.size()); from != nullptr) {

@@ -32,7 +32,7 @@ const char* code_text(Code code) {
 
 Status Status::annotate(std::string_view what) const {
   if (ok()) return *this;
-  // Without memory for the longer text the failure stays as it is.
+  // If there is no memory for the longer text, the status is returned unchanged.
   try {
     std::string text(what);
     text += ": ";
@@ -66,7 +66,7 @@ Status status_from_errno(int error, std::string_view what) {
     case EADDRINUSE:
       code = Code::kInvalidArgument;
       break;
-    // These errors concern a file or device that a user has named. Sockets do not fail with them.
+    // These errors concern a file or device that the user has named.
     case ENOENT:
     case ENOTDIR:
       code = Code::kNotFound;

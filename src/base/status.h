@@ -1,6 +1,6 @@
 // Status and Result report failures inside the library.
 //
-// The code that detects an error writes its text. Functions set their outputs only on success.
+// The code that detects an error also writes its text. Functions set their outputs only on success.
 // Functions on the data path return a bare Code, which never allocates.
 #pragma once
 
@@ -42,18 +42,18 @@ enum class [[nodiscard]] Code : int32_t{
     kUnreachable = HETCOMM_UNREACHABLE,
     kDeviceLost = HETCOMM_DEVICE_LOST,
     kContextFailed = HETCOMM_CONTEXT_FAILED,
-    // There is no room right now. The caller keeps the work and is told when to retry. Never
-    // crosses the C ABI.
+    // A resource, such as a queue entry, is not available at the moment. The caller keeps the work
+    // and is notified when to retry. This code never crosses the C ABI.
     kWouldBlock = 1000,
 };
 
-// Return the name of |code| without its prefix ("PEER_LOST"), and its one-line text. Both are in
-// static storage.
+// Return the name of |code| without its prefix ("PEER_LOST"), and its one-line text. Both strings
+// are in static storage.
 const char* code_name(Code code);
 const char* code_text(Code code);
 
-// Status is a code and, for failures, a text that names the operation, peer and transport. Copying
-// is cheap.
+// Status is a code and, for most failures, a text that names the operation, peer or transport.
+// Copying a Status is cheap.
 class [[nodiscard]] Status {
  public:
   Status() = default;
@@ -65,7 +65,7 @@ class [[nodiscard]] Status {
   Code code() const { return code_; }
   // Returns the text, or the code's default text if none was given.
   std::string_view text() const { return text_ ? std::string_view(*text_) : code_text(code_); }
-  // Returns the failure with "what: " before its text. No effect on success.
+  // Returns the same failure with "what: " before its text. Returns success unchanged.
   Status annotate(std::string_view what) const;
 
  private:
@@ -73,7 +73,7 @@ class [[nodiscard]] Status {
   std::shared_ptr<const std::string> text_;
 };
 
-// Result is a value, or the status that explains why there is none.
+// Result holds a value, or the status that explains why there is no value.
 template <typename T>
 class [[nodiscard]] Result {
  public:
@@ -94,15 +94,17 @@ class [[nodiscard]] Result {
   Status status_;
 };
 
-// Returns whether a later retry may succeed, because memory or other resources were exhausted.
+// Returns whether a retry may succeed later. This is the case if memory or another resource was
+// exhausted.
 inline bool may_pass(const Status& status) {
   return status.code() == Code::kOutOfMemory || status.code() == Code::kOutOfResources;
 }
 
-// Returns the text "what: strerror(error)" with the code that fits the errno |error|.
+// Returns a status with the code that corresponds to the errno |error| and the text "what:
+// strerror(error)".
 Status status_from_errno(int error, std::string_view what);
-// Returns the failure to start the thread |name|. The text names the limit to raise if a limit may
-// be the reason.
+// Returns the status for a failure to start the thread |name|. If a resource limit may be the
+// cause, the text names the limit to raise.
 Status status_of_no_thread(std::string_view name, const std::system_error& error);
 
 #define HETCOMM_RETURN_IF_ERROR(expression)                        \

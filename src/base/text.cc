@@ -8,9 +8,9 @@
 namespace hetcomm {
 namespace {
 
-// Returns the number of bytes of the character at the start of |text|. Returns 0 if it must not be
-// printed, because it is a control character of ASCII or Latin-1 (U+0080 to U+009F), or not valid
-// UTF-8.
+// Returns the number of bytes of the character at the start of |text|. Returns 0 if the character
+// must not be printed: if it is a control character of ASCII or Latin-1 (U+0080 to U+009F), or is
+// not valid UTF-8.
 size_t character_bytes(std::string_view text) {
   const auto byte = [&](size_t i) { return static_cast<uint8_t>(text[i]); };
   const uint8_t first = byte(0);

@@ -1,5 +1,5 @@
-// Makes texts that explain an outcome, or leaves them out if memory runs out. Makes texts from
-// peers harmless.
+// Builds error texts, or omits them if memory runs out. Formats durations. Makes texts from peers
+// safe to print.
 #pragma once
 
 #include <cstddef>
@@ -14,8 +14,8 @@
 
 namespace hetcomm {
 
-// Returns what |make| returns, or an empty text if memory runs out. clang does not analyse the
-// function, because |make| may need the baton. In that case the caller holds the baton.
+// Returns the result of make(), or an empty text if memory runs out. Thread-safety analysis is off,
+// because |make| may need the baton. In that case the caller must hold it.
 template <typename Make>
 std::string text_or_none(Make&& make) noexcept HETCOMM_NO_THREAD_SAFETY_ANALYSIS {
   try {
@@ -25,8 +25,8 @@ std::string text_or_none(Make&& make) noexcept HETCOMM_NO_THREAD_SAFETY_ANALYSIS
   }
 }
 
-// Returns |code| with the text that |make| returns, or with the code's default text if out of
-// memory. clang does not analyse the function, because |make| may need the baton.
+// Returns |code| with the text that make() returns, or with the code's default text if memory runs
+// out. Thread-safety analysis is off, because |make| may need the baton.
 template <typename Make>
 Status status_or_code(Code code, Make&& make) noexcept HETCOMM_NO_THREAD_SAFETY_ANALYSIS {
   try {
@@ -40,15 +40,16 @@ Status status_or_code(Code code, Make&& make) noexcept HETCOMM_NO_THREAD_SAFETY_
 // locale.
 double leading_number(std::string_view text);
 
-// Formats |ns| as people write it: "3 s", "500 ms", "2.5 s", "40 us".
+// Formats |ns| for people: "3 s", "500 ms", "2.5 s", "40 us".
 std::string duration_text(uint64_t ns);
 
-// Returns |text| with control characters, and bytes that are not UTF-8, written as \xNN. The result
-// cannot control a terminal or fake a log line, whatever its source.
+// Returns |text| with control characters and invalid UTF-8 bytes escaped as \xNN. The result cannot
+// control a terminal or fake a log line, even if |text| comes from an attacker.
 std::string printable(std::string_view text);
-// Returns the beginning of printable(text) that fits |most_bytes| and ends with a whole character.
+// Returns the longest beginning of printable(text) that has at most |most_bytes| bytes and does not
+// split a character.
 std::string printable_beginning(std::string_view text, size_t most_bytes);
-// Returns what printable() does, but keeps line ends.
+// Like printable(), but keeps line feeds.
 std::string printable_lines(std::string_view text);
 
 }  // namespace hetcomm

@@ -1,4 +1,4 @@
-// Defines macros for clang's thread-safety analysis. They are empty for other compilers.
+// Defines macros for clang's thread-safety analysis. They expand to nothing for other compilers.
 //
 // A capability is something that a thread holds: a lock, or the right to do something. A function
 // declares which capabilities its caller holds, acquires or releases, and a member declares which
@@ -12,13 +12,13 @@
 #define HETCOMM_THREAD_ATTRIBUTE(x)
 #endif
 
-// Declares the class to be a capability, called |name| in compiler messages.
+// Declares the class to be a capability, which compiler messages call |name|.
 #define HETCOMM_CAPABILITY(name) HETCOMM_THREAD_ATTRIBUTE(capability(name))
 // Declares that the class acquires (or adopts) a capability in its constructor and releases it in
 // its destructor.
 #define HETCOMM_SCOPED_CAPABILITY HETCOMM_THREAD_ATTRIBUTE(scoped_lockable)
 
-// Marks a member that only a thread with the capability touches.
+// Marks a member that only a thread with the capability accesses.
 #define HETCOMM_GUARDED_BY(capability) HETCOMM_THREAD_ATTRIBUTE(guarded_by(capability))
 
 // Marks a function whose caller holds the capability before and after the call.

@@ -13,7 +13,8 @@ struct Unit {
   uint64_t factor;
 };
 
-// Parses "<number><unit>" with an optional decimal fraction. |forms| describes the format to users.
+// Parses "<number><unit>" with an optional decimal fraction. |forms| describes the format in the
+// error text.
 template <size_t N>
 Result<uint64_t> parse_with_unit(std::string_view text, const std::array<Unit, N>& units,
                                  std::string_view forms) {

@@ -8,17 +8,17 @@
 
 namespace hetcomm {
 
-// The forms of a duration and of a size, for error texts.
+// Descriptions of the accepted formats, for error texts.
 inline constexpr std::string_view kDurationForms =
     "a duration: a number of seconds, or with h, min, s, ms, us or ns, such as 1.5s or 500ms; or "
     "inf";
 inline constexpr std::string_view kSizeForms =
     "a size: a number of bytes, or with K, M or G, powers of 1024, such as 4096, 64K or 1.5M";
 
-// Parses "10s", "500ms", "30us", "2min" to nanoseconds; "inf" is UINT64_MAX, and a bare number is
-// seconds.
+// Parses a duration such as "10s", "500ms", "30us" or "2min", and returns nanoseconds. "inf" gives
+// UINT64_MAX. A number without a unit is in seconds.
 Result<uint64_t> parse_duration(std::string_view text);
-// Parses "64K", "1MiB", "4096" to bytes; K, M, G are powers of 1024.
+// Parses a size such as "64K", "1MiB" or "4096", and returns bytes. K, M and G are powers of 1024.
 Result<uint64_t> parse_size(std::string_view text);
 
 }  // namespace hetcomm

@@ -31,13 +31,13 @@ class Bootstrap {
 
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  // Returns the local address of the connection to rank 0's store. Its interface leads to the other
-  // ranks. The family is AF_UNSPEC if there is no such connection.
+  // Returns the local address of the connection to rank 0's store. The other ranks are reachable
+  // through its network interface. The family is AF_UNSPEC if there is no such connection.
   virtual Address local_address() const = 0;
   // Returns whether all ranks are known to run on this host.
   virtual bool stays_on_host() const { return false; }
-  // Sets the user's time limit, which the texts of later failures name. The limit ends no call:
-  // each call ends at its own deadline.
+  // Sets the user's time limit, which later error texts name. It does not limit any call: each call
+  // ends at its own deadline.
   virtual void set_time_limit(uint64_t limit_ns) = 0;
   // Returns the job's key: a digest of the configured secret, or, without one, the random key that
   // the job's store (or rank 0, through the exchange) handed out. If ranks have different secrets,
@@ -46,8 +46,8 @@ class Bootstrap {
   // Returns the job's key without waiting if a secret is configured in this process. Returns
   // nothing otherwise.
   virtual std::optional<Secret> configured_key() const = 0;
-  // Returns rank 0's |mine| on all ranks. Values from other ranks are ignored. |scope| is as for
-  // allgather(). Collective.
+  // Returns rank 0's |mine| on all ranks. Values from other ranks are ignored. |scope| has the same
+  // meaning as for allgather(). Collective.
   virtual Result<std::vector<std::byte>> broadcast(const std::string& scope, ConstByteSpan mine,
                                                    uint64_t deadline_ns) = 0;
   // Gathers each rank's |mine| (at most 64 KiB), in rank order. |scope| names the exchange, for
@@ -60,10 +60,11 @@ class Bootstrap {
   // allgather_among() and broadcast_among() fail with kUnsupported.
   virtual bool exchanges_by_groups() const = 0;
   // Gathers |mine| from the members of |group|, in rank order. This rank is a member. With step 1,
-  // every rank is in one of the groups that exchange values in |scope|. With a larger step, only
-  // the members of |group| call this. Each of them has first exchanged values with all ranks up to
-  // the next member. The members of |group| notice if they disagree on the secret. So the exchanges
-  // of all blocks and of their leaders together reveal any disagreement.
+  // every rank belongs to exactly one of the groups that exchange values in |scope|. With a larger
+  // step, only the members of |group| (the leaders) call this, and each of them has already
+  // exchanged values with all ranks up to the next leader. The call fails if the members of |group|
+  // have different secrets, so the exchanges of all blocks and of their leaders together reveal any
+  // disagreement.
   virtual Result<std::vector<std::vector<std::byte>>> allgather_among(const std::string& scope,
                                                                       const RankGroup& group,
                                                                       ConstByteSpan mine,
@@ -75,22 +76,22 @@ class Bootstrap {
   // Returns this rank's relay. In a large job it passes values on to other ranks
   // (digest_exchange.h).
   virtual Relay& relay() = 0;
-  // Returns the object that finds the ranks that are left when some are lost. Null for a bootstrap
-  // from callbacks: its caller has to make a new one of the ranks that are left.
+  // Returns the object that finds the surviving ranks after a loss. Returns null for a bootstrap
+  // from callbacks: its caller has to create a new bootstrap from the surviving ranks.
   virtual SurvivorFinder* survivor_finder() = 0;
 };
 
-// Determines which ranks of a bootstrap are left after some were lost.
+// Determines which ranks of a bootstrap have survived after some were lost.
 class SurvivorFinder {
  public:
   // Returns for each rank of the bootstrap whether it is now known to be lost.
   using FindLost = std::function<std::vector<bool>()>;
 
-  // Returns a bootstrap of the ranks that are left, in their old order. Each of them calls this.
-  // The result is ready once every rank has called, or is known to be lost to a rank that has
-  // called. |find_lost| is called repeatedly, on this thread. |scope| is as for allgather(). This
-  // bootstrap remains unchanged. Fails with kBootstrapFailed on all ranks if a rank has neither
-  // called nor been lost by |deadline_ns|, and immediately if rank 0 is lost.
+  // Returns a bootstrap of the surviving ranks, in their old order. All of them call this. The
+  // result is ready once every rank has either called or been reported lost by a rank that called.
+  // |find_lost| is called repeatedly, on this thread. |scope| has the same meaning as for
+  // allgather(). The current bootstrap remains unchanged. Fails with kBootstrapFailed on all ranks
+  // if a rank has neither called nor been lost by |deadline_ns|, and immediately if rank 0 is lost.
   virtual Result<std::unique_ptr<Bootstrap>> survivors(const std::string& scope,
                                                        const FindLost& find_lost,
                                                        uint64_t deadline_ns) = 0;

@@ -21,12 +21,13 @@ namespace {
 using Values = CallbackExchange::Values;
 
 constexpr size_t kTokenBytes = 16;
-// A value sent by put and get begins with a token and the form of its exchange.
+// A value of an allgather by put and get begins with a random token and its ExchangeForm.
 constexpr size_t kHeadBytes = kTokenBytes + 1;
 constexpr size_t kFirstRoom = 16 * 1024;
-// Room for each value when one call fetches many. A larger value is fetched again, alone.
+// The buffer size for each value when get_many fetches several. A larger value is fetched again by
+// itself.
 constexpr size_t kManyRoom = 1024;
-// Time limit for a rank that only checks whether a key exists.
+// The time limit of a get that only checks whether a key exists.
 constexpr uint64_t kLookNs = 50'000'000;
 
 Status callback_failed(std::string_view what, hetcomm_status_t status) {
@@ -52,7 +53,7 @@ class AllgatherExchange final : public CallbackExchange {
   // An allgather callback stores nothing, so there is nothing to drop.
   Status forget(const std::string& /*scope*/) override { return {}; }
 
-  // The caller's callback has its own time limit.
+  // Ignores the deadline, because the allgather callback takes no time limit.
   Result<Values> allgather(const std::string& scope, const Members& /*members*/, ConstByteSpan mine,
                            uint64_t /*deadline_ns*/) override {
     const Digest scope_digest = sha256(std::as_bytes(std::span(scope)));
@@ -119,8 +120,8 @@ class PutGetExchange final : public CallbackExchange {
     return value.ok() ? std::move(value) : explain(scope, members, value.status());
   }
 
-  // Each value carries a random token. By it a rank checks that its own value was used, and not
-  // that of another process with the same rank.
+  // Each value carries a random token. The token lets a rank check that its own value was used, and
+  // not the value of another process with the same rank.
   Result<Values> allgather(const std::string& scope, const Members& members, ConstByteSpan mine,
                            uint64_t deadline_ns) override {
     std::array<std::byte, kTokenBytes> token{};
@@ -157,8 +158,8 @@ class PutGetExchange final : public CallbackExchange {
   }
 
  private:
-  // Names the keys of one allgather. Blocks use the keys that an exchange of all ranks uses, so
-  // that ranks that disagree on the form read each other's values.
+  // The keys of one allgather. Blocks use the same keys as an exchange of all ranks, so ranks that
+  // disagree on the form read each other's values and notice it.
   struct Keys {
     Keys(const std::string& name, const Members& of)
         : scope(name),
@@ -192,9 +193,9 @@ class PutGetExchange final : public CallbackExchange {
     return reply.size() >= kFrameHeaderBytes && decode_reply(reply.subspan(kFrameHeaderBytes)).ok();
   }
 
-  // Returns the reason for |failure|. The reason is the failure that rank 0 has put for its own
-  // group, if this rank waits for rank 0 or if rank 0 says that the ranks disagree on the form.
-  // Otherwise it is |failure| itself.
+  // Returns the reason for |failure|. The reason is the failure that rank 0 published for its own
+  // exchange, if this rank was waiting for rank 0 or if that failure says that the ranks disagree
+  // on the form. Otherwise it is |failure| itself.
   Status explain(const std::string& scope, const Members& members, const Status& failure) {
     if (members.form == ExchangeForm::kWhole) return failure;
     Result<std::vector<std::byte>> told =
@@ -217,10 +218,11 @@ class PutGetExchange final : public CallbackExchange {
         mine == ExchangeForm::kWhole ? ExchangeForm::kGroups : ExchangeForm::kWhole);
   }
 
-  // Reads the values of all members. Returns them as a reply like the store's, or the reason why
-  // there are none. If |mine|, this rank's value, is empty, the rank reads its own value back too.
+  // Reads the values of all members. Returns them encoded like a reply of the store, or an encoded
+  // failure if some are missing. If |mine|, this rank's value, is empty, its own value is read back
+  // too.
   Frame collect(const Keys& keys, std::vector<std::byte> mine, uint64_t deadline_ns) {
-    // Collecting stops a little before the deadline, so that the reason reaches the other ranks in
+    // Collecting stops a little before the deadline, so that a failure reaches the other ranks in
     // time.
     const uint64_t now = now_ns();
     const uint64_t left = deadline_ns > now ? deadline_ns - now : 0;

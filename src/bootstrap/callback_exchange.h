@@ -1,8 +1,8 @@
 // Exchanges values among ranks through the caller's functions. With allgather, each exchange takes
-// two calls: sizes, and then values padded to the largest. With put and get, rank r puts <scope>/r,
-// and the lowest rank collects these values and puts <scope>/all, so that n ranks cost O(n) calls.
-// A value that is put also says whether its rank exchanges values with all others or by groups.
-// Ranks that disagree notice this in each other's values.
+// two calls: one for the sizes, and one for the values, padded to the largest. With put and get,
+// rank r puts <scope>/r, and the lowest rank collects these values and puts <scope>/all, so n ranks
+// cost O(n) calls. Each value that is put also records whether its rank exchanges values with all
+// others or by groups, so ranks that disagree notice this in each other's values.
 #pragma once
 
 #include <cstddef>
@@ -37,7 +37,7 @@ class CallbackExchange {
   // Returns all values of |members| to all of them.
   virtual Result<Values> allgather(const std::string& scope, const Members& members,
                                    ConstByteSpan mine, uint64_t deadline_ns) = 0;
-  // Drops the value that rank 0 broadcast to all under |scope|, once it is no longer needed.
+  // Deletes the value that rank 0 broadcast to all ranks under |scope|. No rank may still need it.
   virtual Status forget(const std::string& scope) = 0;
 };
 

@@ -1,10 +1,10 @@
-// CallbackBootstrap exchanges values by the caller's functions.
+// CallbackBootstrap exchanges values through the caller's functions.
 //
-// Rank 0 broadcasts the secret to all, so the ranks need not wait for each other. In the next
-// exchange each rank's value carries a mark of its secret, which shows whether all agree. Strangers
-// may be able to read the exchanged values. Therefore the mark of a configured secret is salted by
-// rank 0 and slow to compute. A random key is deleted once that exchange has ended: by then all
-// ranks have the key.
+// Rank 0 broadcasts a random key, or a salt if it has a configured secret. With put and get it does
+// not wait for the other ranks. In the next exchange each rank's value carries a mark of its
+// secret, which shows whether all ranks agree. Strangers may be able to read the exchanged values.
+// Therefore the mark of a configured secret is salted by rank 0 and slow to compute. A random key
+// is deleted once all ranks have it, which is after the first exchange with marks.
 #include <algorithm>
 #include <optional>
 
@@ -50,12 +50,12 @@ class CallbackBootstrap final : public Bootstrap {
   int rank() const override { return rank_; }
   int size() const override { return size_; }
   Address local_address() const override { return {}; }
-  // The caller's exchange has its own limits and texts.
+  // Ignored: no error text of this bootstrap names the user's time limit.
   void set_time_limit(uint64_t /*limit_ns*/) override {}
 
-  // Collective on its first use. A rank whose secret differs from rank 0's, or that alone has none,
-  // continues with its own. The next exchange reports the disagreement to all ranks, so that it can
-  // be told apart from a network fault.
+  // Collective on its first use. A rank keeps its own secret if that differs from rank 0's, or if
+  // only one of the two has a configured secret. The next exchange reports the disagreement to all
+  // ranks, so it can be distinguished from a network fault.
   Result<Secret> secret(uint64_t deadline_ns) override {
     if (secret_) return *secret_;
     Result<Secret> mine = configured_ ? Result<Secret>(*configured_) : random_secret();
@@ -151,9 +151,9 @@ class CallbackBootstrap final : public Bootstrap {
     return exchange_->broadcast(scopes_.next(scope, kind), members, mine, deadline_ns);
   }
 
-  // Gathers values that carry their ranks' marks, and compares the marks. Groups do so in every
-  // exchange: first blocks and then their leaders compare all marks, but no rank knows when the
-  // last one has done so.
+  // Gathers values that carry their ranks' marks, and compares the marks. Exchanges by groups
+  // always compare them: together the blocks and their leaders compare all marks, but no rank can
+  // tell when the last group has done so.
   Result<Values> marked_allgather(const std::string& scope, const Members& members,
                                   ConstByteSpan mine, uint64_t deadline_ns) {
     HETCOMM_RETURN_IF_ERROR(check_length(mine));
@@ -174,8 +174,8 @@ class CallbackBootstrap final : public Bootstrap {
     return all;
   }
 
-  // Makes the mark: whether a secret was configured, a digest of the secret, and one of the job's
-  // name. Random keys cannot be guessed, so a quick digest is enough for them.
+  // Makes this rank's mark: a flag for a configured secret, a digest of the secret, and a digest of
+  // the job's name. Random keys cannot be guessed, so a fast digest is enough for them.
   Status make_mark(const Secret& secret, ConstByteSpan salt) {
     Result<Digest> check =
         configured_ ? slow_digest(secret, salt) : Result<Digest>(hmac_sha256(secret, salt));
@@ -188,8 +188,8 @@ class CallbackBootstrap final : public Bootstrap {
     return {};
   }
 
-  // Deletes the random key that this rank has published. The marked exchange has ended,
-  // successfully or not, so no rank still waits for the key.
+  // Deletes the random key that this rank has published. The exchange with marks has ended,
+  // successfully or not, so no rank is still waiting for the key.
   void delete_key() {
     if (key_scope_.empty()) return;
     if (Status status = exchange_->forget(key_scope_); !status.ok()) {
@@ -198,7 +198,7 @@ class CallbackBootstrap final : public Bootstrap {
     key_scope_.clear();
   }
 
-  // Checks that the marks with which the values begin equal this rank's mark.
+  // Checks that the mark at the beginning of each value equals this rank's mark.
   Status check_agreement(const RankGroup& group, const Values& all) const {
     if (mark_.empty()) return {};
     const std::vector<std::byte>& mine = mark_;
@@ -249,8 +249,8 @@ class CallbackBootstrap final : public Bootstrap {
   const std::optional<Secret> configured_;
   std::optional<Secret> secret_;
   std::vector<std::byte> mark_;  // the mark of this rank's secret
-  std::string key_scope_;        // rank 0: the scope of a published key that is not deleted yet
-  bool compare_next_ = false;    // true until the ranks have compared their secrets
+  std::string key_scope_;        // rank 0: the scope of a published key that is not yet deleted
+  bool compare_next_ = false;    // true from secret() until an allgather has compared the secrets
   ScopeNames scopes_;
   Relay relay_;
 };

@@ -16,8 +16,8 @@ namespace {
 
 using Bytes = std::vector<std::byte>;
 
-constexpr size_t kPieceBytes = 60 * 1024;  // piece of a value that rank 0 broadcasts
-constexpr size_t kInlineBytes = 256;       // limit of a value that is sent along with its size
+constexpr size_t kPieceBytes = 60 * 1024;  // size of the pieces that rank 0 broadcasts
+constexpr size_t kInlineBytes = 256;       // the largest value that is sent along with its size
 constexpr uint64_t kMarginNs = 1'000'000'000;
 
 bool is_large(Bootstrap& bootstrap) {
@@ -25,7 +25,7 @@ bool is_large(Bootstrap& bootstrap) {
          bootstrap.exchanges_by_groups();
 }
 
-// Encodes |result| for other ranks.
+// Encodes |result|, which is a value or a failure, for other ranks.
 Bytes encode_result(const Result<Bytes>& result) {
   return *(result.ok() ? encode_success(result.value()) : encode_failure(result.status()));
 }
@@ -50,7 +50,7 @@ Status too_large(uint64_t size) {
                 fmt::format("{} bytes are too many to be handed down to all ranks", size));
 }
 
-// Carries out this rank's part of an exchange in a large job.
+// Performs this rank's part of an exchange in a large job.
 class LargeExchange {
  public:
   // Makes the digest of |maker|, or hands down rank 0's |mine| if |maker| is null.
@@ -100,7 +100,7 @@ class LargeExchange {
     return deadline_ns_ - static_cast<uint64_t>(margins) * margin_ns_;
   }
 
-  // Exchanges cards and relays within this block.
+  // Exchanges cards and relay contacts within this block.
   void meet_block(ConstByteSpan card) {
     ByteWriter mine;
     relay_.contact().encode(mine);
@@ -125,8 +125,7 @@ class LargeExchange {
     }
   }
 
-  // Returns the encoded part of this block, or the reason why there is none, in at most |room|
-  // bytes.
+  // Returns this block's part, or the reason why there is none, encoded in at most |room| bytes.
   Bytes make_part(size_t room) const {
     Result<Bytes> part = Bytes();
     if (!failure_.ok()) {
@@ -179,8 +178,8 @@ class LargeExchange {
         "leaders of blocks of {} ranks, each of which may wait for its block", leaders_.step));
   }
 
-  // Returns what rank 0 tells all ranks: the size and hash of the value that is handed down, or why
-  // there is none.
+  // Returns the message that rank 0 broadcasts: the size and hash of the value that is handed down,
+  // or the reason why there is none.
   Bytes make_verdict() {
     if (failure_.ok() && value_->size() > kMaxHandout) failure_ = too_large(value_->size());
     if (!failure_.ok()) return encode_result(failure_);
@@ -237,8 +236,8 @@ class LargeExchange {
   RankGroup leaders_;
   Status failure_;  // why this rank has no value; OK if nothing has failed
   std::vector<Bytes> cards_;
-  std::vector<RelaySource> sources_;  // the nearest one first
-  std::optional<Bytes> value_;        // set on ranks that need not pull it
+  std::vector<RelaySource> sources_;  // nearest rank first
+  std::optional<Bytes> value_;        // set on ranks that have the value without pulling it
 };
 
 Result<Bytes> hand_down_by_pieces(Bootstrap& bootstrap, const std::string& scope,

@@ -1,6 +1,6 @@
-// Makes a bootstrap from the launcher's variables (launch.h). Rank 0 hosts the store at MASTER_PORT
-// or, if a service of the launcher holds that port, at one of the next ports. The other ranks find
-// the store there by handshakes.
+// Makes a bootstrap from the launcher's variables (launch.h). Rank 0 hosts the store at
+// MASTER_PORT, or at one of the next ports if another service uses that port. The other ranks try
+// all these ports and recognize the store by its handshake.
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -33,24 +33,25 @@ namespace hetcomm {
 namespace {
 
 constexpr int kExtraPorts = 16;
-// Sessions in addition to one for each rank, for restarted processes and for strangers.
+// The number of sessions beyond one per rank, for restarted processes and unknown peers.
 constexpr size_t kExtraSessions = 64;
-// A request may wait this long in a store without a secret, unless the job's own limit is longer.
+// The longest that a request may wait in a store without a secret, unless HETCOMM_BOOTSTRAP_TIMEOUT
+// is longer.
 constexpr uint64_t kLongestWaitNs = 3'600'000'000'000;
-// Descriptors of rank 0's store in addition to one per client: poller, event, spare descriptors.
+// The file descriptors of rank 0's store beyond one per client: poller, event, spare descriptors.
 constexpr uint64_t kStoreDescriptors = 8;
 // When rank 0 fails, it tells the reason to all ranks that connect within this time.
 constexpr uint64_t kAnswerFailureNs = 2'000'000'000;
-// Pause between two attempts to listen. It doubles from the first value to the last.
+// The pause between attempts to listen doubles from the first value to the last.
 constexpr uint64_t kFirstListenPauseNs = 50'000'000;
 constexpr uint64_t kLastListenPauseNs = 1'000'000'000;
-// Pause between two questions about survivors. It doubles from the first value to the last.
+// The pause between queries for survivors doubles from the first value to the last.
 constexpr uint64_t kFirstPauseNs = 1'000'000;
 constexpr uint64_t kLastPauseNs = 100'000'000;
-// Time limit for an answer that the store can give at once.
+// The time limit of a request that the store can answer immediately.
 constexpr uint64_t kAnswerNs = 10'000'000'000;
-// The last question about survivors is sent this long before the deadline, or an eighth of the time
-// before it if that is shorter.
+// The last query for survivors is sent this long before the deadline, or an eighth of the total
+// time before it if that is shorter.
 constexpr uint64_t kLastQuestionNs = 500'000'000;
 constexpr std::string_view kAdvice =
     "to go on without rank 0, set RANK, WORLD_SIZE and MASTER_ADDR for the ranks that are left and "
@@ -103,17 +104,17 @@ bool is_any(const Address& address) {
   return text == "0.0.0.0:0" || text == "[::]:0";
 }
 
-// Returns whether |name| means loopback on every host. A host's own name may lead to loopback on
+// Returns whether |name| means loopback on every host. A host's own name may resolve to loopback on
 // that host and to a network address on all others.
 bool names_loopback(const std::string& name) {
   Result<Address> numeric = Address::parse_numeric(name, 0);
   return name == "localhost" || (numeric.ok() && numeric->is_loopback());
 }
 
-// Returns the addresses at which the other ranks look for the store, and no others. These are the
-// addresses of MASTER_ADDR that this host has. The host may have none of them (address translation,
-// a host name that means loopback here, 0.0.0.0). In that case the result is the addresses of
-// HETCOMM_INTERFACE, or all addresses of this host if that variable is not set.
+// Returns the addresses on which the store listens. They are the addresses of MASTER_ADDR that this
+// host has. If it has none of them (because of address translation, a host name that means loopback
+// here, or 0.0.0.0), they are the addresses of HETCOMM_INTERFACE, or all addresses of this host if
+// that variable is not set.
 Result<std::vector<Address>> listening_hosts(const Config& config, Log& log, const Launch& launch,
                                              const std::vector<Address>& masters) {
   const bool loopback = names_loopback(launch.master_address);
@@ -146,7 +147,7 @@ Result<std::vector<Address>> listening_hosts(const Config& config, Log& log, con
     return hosts;
   }
   for (const InterfaceAddress& entry : *chosen) hosts.push_back(entry.address);
-  // Ranks of this host look for the store at the addresses that the name has on this host.
+  // Ranks on this host look for the store at the addresses to which the name resolves on this host.
   for (const Address& address : masters) {
     if (address.is_loopback() && !is_chosen(address)) hosts.push_back(address);
   }
@@ -158,20 +159,20 @@ Identity store_identity(const Launch& launch) {
   return identity_of(fmt::format("{}/{}", launch.master_port, launch.job.name), "store", 0);
 }
 
-// StoreSite is the place where rank 0 listens for the other ranks. Rank 0 listens before it does
-// anything else, so that it can tell the other ranks about any later failure.
+// StoreSite holds the sockets on which rank 0 listens for the other ranks. Rank 0 opens them before
+// it does anything else, so that it can report any later failure to the other ranks.
 class StoreSite {
  public:
   StoreSite(const Config& config, Log& log, const Launch& launch)
       : config_(config), log_(log), launch_(launch) {}
 
-  // Listens at the first free port. If every port is taken, retries until |deadline_ns|. Does not
-  // retry if this process may use none of the ports. The site may listen even after a failure, for
-  // answer().
+  // Listens at the first free port. If every port is in use, retries until |deadline_ns|. Does not
+  // retry if this process has no permission for any of the ports. The sockets may be open even
+  // after a failure, for answer().
   Status listen(uint64_t deadline_ns);
   const std::vector<uint16_t>& ports() const { return ports_; }
   StoreListeners take() { return std::exchange(listeners_, {}); }
-  // Tells |why| to the other ranks, and returns it.
+  // Reports the failure |why| to the other ranks, and returns it.
   Status answer(const Status& why);
 
  private:
@@ -186,8 +187,8 @@ class StoreSite {
   StoreListeners listeners_;
 };
 
-// Chooses |hosts_|. After a failure they are the hosts where the other ranks may look for the
-// store.
+// Sets |hosts_|. On failure, sets them to the hosts at which the other ranks may look for the
+// store, so that answer() can reach these ranks.
 Status StoreSite::choose_hosts() {
   Result<std::vector<Address>> masters = resolve_master(config_, launch_);
   Result<std::vector<Address>> hosts =
@@ -248,15 +249,15 @@ Status StoreSite::answer(const Status& why) {
   return why;
 }
 
-// Describes the job in errors of ranks that did not find their store. They may have found a store
-// of another job.
+// Describes the job for the errors of ranks that did not find their store: they may have found the
+// store of another job.
 std::string describe(const JobName& job) {
   if (job.name.empty()) return "this job has no name (HETCOMM_JOB)";
   return fmt::format("this is job '{}' by {}, and all its ranks have to agree (HETCOMM_JOB)",
                      printable(job.name), job.source);
 }
 
-// LaunchedJob is the job to which this process belongs by its launch. It holds the job's ranks,
+// LaunchedJob is the job for which the launcher started this process. It holds the job's ranks,
 // store and key.
 class LaunchedJob {
  public:
@@ -264,13 +265,13 @@ class LaunchedJob {
               std::optional<Secret> configured)
       : config_(config), log_(log), launch_(launch), configured_(configured), secret_(configured) {}
 
-  // |site| is where rank 0 listens, null on the other ranks.
+  // |site| holds rank 0's listening sockets. It is null on the other ranks.
   Status start(StoreSite* site, uint64_t deadline_ns);
 
   const Config& config() const { return config_; }
   Log& log() const { return log_; }
 
-  // Rank and size are from the launcher.
+  // The rank and size that the launcher has assigned.
   int rank() const { return launch_.rank; }
   int size() const { return launch_.size; }
   Address local_address() const { return client_ ? client_->local_address() : Address(); }
@@ -283,15 +284,16 @@ class LaunchedJob {
     return configured_ ? std::optional(secret_of_job(*configured_, launch_.job.name))
                        : std::nullopt;
   }
-  // Gathers the values of |members|. This process takes part as |rank|, one of them.
+  // Gathers the values of |members|. This process takes part as member |rank|.
   Result<std::vector<std::vector<std::byte>>> gather(const std::string& scope, int rank,
                                                      const Members& members, ConstByteSpan mine,
                                                      uint64_t deadline_ns);
   Result<std::vector<std::byte>> broadcast(const std::string& scope, int rank,
                                            const Members& members, ConstByteSpan mine,
                                            uint64_t deadline_ns);
-  // Returns which ranks of the job are left. |find_lost| returns an entry for every rank of the
-  // job. Sets |*round| to a name of the round, which is the same on all ranks that get its result.
+  // Returns, for each rank of the job, whether it has survived. |find_lost| returns an entry for
+  // every rank of the job. Sets |*round| to the name of the round, which is the same on all ranks
+  // that get its result.
   Result<std::vector<bool>> survivors(const std::string& scope,
                                       const SurvivorFinder::FindLost& find_lost,
                                       uint64_t deadline_ns, std::string* round);
@@ -306,7 +308,7 @@ class LaunchedJob {
   const Launch launch_;
   const std::optional<Secret> configured_;
   std::optional<Secret> secret_;
-  std::shared_ptr<const TlsContext> tls_;  // null: off
+  std::shared_ptr<const TlsContext> tls_;  // null if TLS is off
   ScopeNames scopes_;
   std::unique_ptr<StoreServer> server_;  // rank 0 only; outlives the client
   std::unique_ptr<StoreClient> client_;  // null in a job of one rank
@@ -352,14 +354,14 @@ Result<std::vector<std::byte>> LaunchedJob::broadcast(const std::string& scope, 
   return value;
 }
 
-// Adds advice if the store can no longer be reached.
+// Adds advice to |failure| if the connection to the store is lost.
 Status LaunchedJob::explain(const Status& failure) const {
   if (client_ == nullptr || client_->connected()) return failure;
   return Status(failure.code(), fmt::format("{}; {}", failure.text(), kAdvice));
 }
 
-// Asks until the store has decided. The last question, which ends the round for all, is sent a
-// little before the deadline.
+// Queries the store until it has decided. The last query is sent a little before the deadline. If
+// the round is still undecided then, this query fails it for all ranks.
 Result<std::vector<bool>> LaunchedJob::survivors(const std::string& scope,
                                                  const SurvivorFinder::FindLost& find_lost,
                                                  uint64_t deadline_ns, std::string* round) {
@@ -386,12 +388,12 @@ Result<std::vector<bool>> LaunchedJob::survivors(const std::string& scope,
   }
 }
 
-// EnvironmentBootstrap serves all ranks of a job, or the ranks that are left.
+// A bootstrap of all ranks of a job, or of the surviving ranks.
 class EnvironmentBootstrap final : public Bootstrap, private SurvivorFinder {
  public:
-  // |members| are ranks of |job|, ascending, with this rank among them. |round| is the round that
-  // found them to be left; "" for all ranks of the job. Exchanges are named after the round, so
-  // that a rank that missed the end of an earlier round still meets the others.
+  // |members| are ranks of |job| in ascending order and include this rank. |round| names the round
+  // of survivors() that found them, and is empty for all ranks of the job. It is part of the names
+  // of all exchanges, so a rank that missed the end of an earlier round still meets the others.
   EnvironmentBootstrap(std::shared_ptr<LaunchedJob> job, std::vector<int> members,
                        std::string round)
       : job_(std::move(job)),
@@ -465,8 +467,8 @@ Result<std::unique_ptr<Bootstrap>> EnvironmentBootstrap::survivors(const std::st
       std::make_unique<EnvironmentBootstrap>(job_, std::move(members), round + "/"));
 }
 
-// Returns the credentials for the store. A job without a secret uses a publicly known key. It
-// protects nothing, but strays fail immediately.
+// Returns the credentials for the store. A job without a secret uses a publicly known key. The key
+// gives no protection, but processes that connect by mistake fail immediately.
 Credentials LaunchedJob::store_credentials() const {
   constexpr std::string_view kKnownKey = "hetcomm store of a job without a secret";
   return {.identity = store_identity(launch_),
@@ -519,7 +521,7 @@ Status LaunchedJob::start(StoreSite* site, uint64_t deadline_ns) {
                                .ticket = ticket};
   if (site != nullptr) {
     HETCOMM_RETURN_IF_ERROR(start_server(options.credentials, *site));
-    // This may be a wildcard address; connecting to it reaches this host.
+    // This may be a wildcard address. Connecting to it reaches this host.
     options.addresses = {server_->address()};
   } else {
     Result<std::vector<Address>> hosts = resolve_master(config_, launch_);

@@ -19,22 +19,23 @@ namespace hetcomm {
 namespace {
 
 constexpr size_t kMaxVisitors = 64;
-// A visitor is dropped after this time if other peers wait.
+// A visitor can be dropped after this time if other peers are waiting.
 constexpr uint64_t kVisitNs = 250'000'000;
 constexpr int kPauseMs = 10;
 
-// A connection from one peer. The peer gets the reason once it has sent anything. The connection is
-// kept until the peer closes it.
+// A connection from one peer. The peer is sent the reason for the failure once it has sent
+// anything. The connection then stays open until the peer closes it or its slot is needed.
 class Visitor {
  public:
   Visitor(UniqueFd socket, uint64_t now) : socket_(std::move(socket)), begun_ns_(now) {}
 
   int fd() const { return socket_.get(); }
   uint64_t begun_ns() const { return begun_ns_; }
-  // Returns the rank that the peer claims to be. Set only after the peer was sent the reason.
+  // Returns the rank that the peer claims. Returns nothing until the peer has been sent the reason.
   std::optional<int32_t> told() const { return told_; }
 
-  // Returns false if the peer has disconnected or accepts no data.
+  // Reads what has arrived and answers it. Returns false if the peer has disconnected or accepts no
+  // data.
   bool serve(const std::vector<std::byte>& answer, const Identity& identity) {
     while (true) {
       std::array<std::byte, 1024> chunk;
@@ -86,8 +87,8 @@ void accept_some(const StoreListeners& listeners, std::deque<Visitor>* visitors)
 void wait_for_events(const StoreListeners& listeners, const std::deque<Visitor>& visitors,
                      uint64_t until_ns) {
   std::vector<pollfd> polled;
-  // Without room for another visitor, the listeners are left out: they would end each wait
-  // immediately.
+  // When the table of visitors is full, the listeners are not polled, because a pending connection
+  // would end each wait immediately.
   if (visitors.size() < kMaxVisitors) {
     for (const UniqueFd& listener : listeners.sockets) {
       polled.push_back({.fd = listener.get(), .events = POLLIN, .revents = 0});
@@ -120,7 +121,7 @@ void answer_with_failure(const StoreListeners& listeners, const Identity& identi
       visitor = stays ? visitor + 1 : visitors.erase(visitor);
     }
     wait_for_events(listeners, visitors, end_ns);
-    // Without a free descriptor the listeners stay readable, so the wait above ends at once.
+    // Without a free descriptor the listeners stay readable, so the wait above returns immediately.
     if (is_short) ::poll(nullptr, 0, kPauseMs);
   }
 }

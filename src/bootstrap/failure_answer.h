@@ -1,5 +1,5 @@
-// Tells the other ranks why rank 0 has failed before its store could serve. The answer is given at
-// the addresses where these ranks look for the store.
+// Tells the other ranks why rank 0 failed before it could run its store. It answers at the
+// addresses where these ranks look for the store.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,8 @@ namespace hetcomm {
 
 // Answers all peers that have connected to |listeners|, or connect within |time_ns|, with |why|
 // (encode_end in net/handshake.h). Blocks for that time, or until |ranks| different ranks of
-// |identity| confirm the answer. Needs one free descriptor, and waits until there is one.
+// |identity| have received the answer. Needs one free descriptor, and waits for one within that
+// time.
 void answer_with_failure(const StoreListeners& listeners, const Identity& identity,
                          const Status& why, int ranks, uint64_t time_ns);
 

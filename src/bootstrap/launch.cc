@@ -14,12 +14,12 @@ namespace hetcomm {
 namespace {
 
 constexpr int kDefaultMasterPort = 29500;
-// The ports for jobs whose launcher names none. They lie below those that the kernel hands out
-// automatically.
+// The ports for jobs whose launcher specifies none. They are below the kernel's default range of
+// ephemeral ports.
 constexpr uint64_t kFirstDerivedPort = 15'000;
 constexpr uint64_t kDerivedPorts = 16'384;
 
-// The two variables in which a launcher gives rank and number of ranks.
+// The two variables in which a launcher gives the rank and the number of ranks.
 struct Names {
   enum class Launcher : uint8_t { kTorch, kMpi, kSlurm };
   const char* rank;
@@ -45,11 +45,12 @@ std::string_view variable(const char* name) {
 
 bool is_set(const char* name) { return !variable(name).empty(); }
 
-// Slurm gives a batch script a rank and a number of tasks too, although it is no task. Only a step
-// has these variables.
+// Slurm also gives a batch script a rank and a number of tasks, although the script is not a task.
+// Only a job step has these variables.
 bool in_slurm_step() { return is_set("SLURM_STEP_NODELIST") || is_set("SLURM_STEP_NUM_TASKS"); }
 
-// Returns torchrun's names if no launcher's variables are set, so that the error names torchrun's.
+// Returns the variables of the innermost launcher. If none are set, returns torchrun's, so that the
+// error names them.
 const Names& choose_names() {
   if (is_set("RANK") || is_set("WORLD_SIZE")) return kNames[0];
   for (const Names& names : kNames) {
@@ -91,7 +92,7 @@ JobName read_job(const Config& config, Names::Launcher launcher) {
   if (const std::string_view job = config.text(variable::kJob); !job.empty()) {
     return {std::string(job), "HETCOMM_JOB"};
   }
-  // torchrun gives this name to an unnamed run.
+  // torchrun uses this run id for a run without a name.
   constexpr std::string_view kUnnamed = "none";
   const std::string_view run = variable("TORCHELASTIC_RUN_ID");
   if (!run.empty() && run != kUnnamed) return {std::string(run), "TORCHELASTIC_RUN_ID"};
@@ -121,7 +122,8 @@ std::string read_master_address(Names::Launcher launcher) {
   return one_host ? "127.0.0.1" : "";
 }
 
-// Returns a port derived from the job and its step: steps of one allocation may run in parallel.
+// Returns a port derived from the ids of the job and its step, because steps of one allocation may
+// run in parallel.
 int derived_port() {
   uint64_t id = 0;
   uint64_t step = 0;
@@ -130,8 +132,7 @@ int derived_port() {
   };
   if (!read(variable("SLURM_JOB_ID"), &id)) return kDefaultMasterPort;
   read(variable("SLURM_STEP_ID"), &step);
-  // Jobs with neighbouring ids get ports 32 apart. A store searches fewer ports than that for a
-  // free one.
+  // Jobs with consecutive ids get ports 32 apart. A store tries fewer ports than that.
   return static_cast<int>(kFirstDerivedPort + (id * 32 + step) % kDerivedPorts);
 }
 

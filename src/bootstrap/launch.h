@@ -1,6 +1,6 @@
 // A launch describes how the launcher started this process: its rank, the number of ranks, the
-// location of rank 0, and the job's name. It is read from torchrun's variables, or without them
-// from the variables of Open MPI, PMI, PMIx or Slurm.
+// address of rank 0, and the job's name. It is read from torchrun's variables, or if they are not
+// set, from the variables of Open MPI, PMI, PMIx or Slurm.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace hetcomm {
 
-// The name of a job, on which all its ranks agree and which distinguishes jobs.
+// The job's name. It is the same on all ranks of a job, and different for different jobs.
 struct JobName {
   std::string name;    // empty if unknown
   std::string source;  // the variable that gives it
@@ -29,15 +29,15 @@ struct Launch {
 };
 
 // Reads the launcher's variables. The job's name is HETCOMM_JOB, else torchrun's run id, else the
-// launcher's job id. Slurm's name contains SLURM_RESTART_COUNT. TORCHELASTIC_RESTART_COUNT is not
-// part of a name, because each torchrun agent has its own count. Fails with BOOTSTRAP_FAILED, and
-// names the variable, if one is missing or malformed.
+// launcher's job id. Slurm's job name includes SLURM_RESTART_COUNT. TORCHELASTIC_RESTART_COUNT is
+// not part of a name, because each torchrun agent has its own count. If a variable is missing or
+// malformed, fails with BOOTSTRAP_FAILED and names the variable.
 Result<Launch> read_launch(const Config& config);
 
 // Returns this process's rank according to the launcher, if known.
 std::optional<int> launched_rank();
 
-// Returns this process's index among those that the launcher has started on its host, if known.
+// Returns this process's index among the processes that the launcher started on its host, if known.
 std::optional<int> launched_local_rank();
 
 // Returns the first host in Slurm's |list|, such as "node[003-010,012],other"; "" if there is none.

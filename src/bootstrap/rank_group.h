@@ -1,5 +1,5 @@
-// A group is a set of ranks of a bootstrap at equal distances: a block of consecutive ranks, or
-// every b-th rank.
+// A group is a set of evenly spaced ranks of a bootstrap: a block of consecutive ranks, or every
+// b-th rank.
 #pragma once
 
 namespace hetcomm {
@@ -10,7 +10,7 @@ struct RankGroup {
   int count = 0;
 
   int rank(int index) const { return first + index * step; }
-  // Returns the index of |rank|, which is a member, within the group.
+  // Returns the index within the group of |rank|, which must be a member.
   int index_of(int rank) const { return (rank - first) / step; }
   bool has(int rank) const {
     return rank >= first && (rank - first) % step == 0 && index_of(rank) < count;

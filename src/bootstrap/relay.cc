@@ -11,7 +11,7 @@
 namespace hetcomm {
 namespace {
 
-// The longest time that a relay waits for its readers before it ends. A reader is seldom more than
+// The longest that a relay waits for its readers before it shuts down. A reader is rarely more than
 // a moment behind, but it may have died.
 constexpr uint64_t kLingerNs = 1'000'000'000;
 

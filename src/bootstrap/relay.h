@@ -1,9 +1,9 @@
-// A rank's relay is a small store in its own process. Through the relay the rank passes values from
-// the previous rank on to the next one (relay_chain.h). Only this rank puts values there; others
-// can get them.
+// A rank's relay is a small store in its own process, through which the rank passes values from the
+// previous rank on to the next one (relay_chain.h). Only the rank itself puts values there. Other
+// ranks can get them.
 //
 // The relay starts with the first exchange of a large job and ends with the bootstrap. It keeps a
-// value as long as a rank of the exchange may wait for the value.
+// value as long as a rank of the exchange may still request it.
 #pragma once
 
 #include <array>
@@ -26,8 +26,8 @@
 
 namespace hetcomm {
 
-// The addresses of a rank's relay, and a random number that distinguishes it from another process
-// there.
+// The addresses of a rank's relay, and a random number that distinguishes the relay from another
+// process at these addresses.
 struct RelayContact {
   ListeningHost host;  // no addresses: the rank has no relay
   std::array<std::byte, 16> instance{};
@@ -38,7 +38,7 @@ struct RelayContact {
   static Result<RelayContact> decode(ByteReader& reader);
 };
 
-// Relay runs the relay of this rank. One thread uses it at a time.
+// Runs the relay of this rank. Only one thread at a time may use it.
 class Relay {
  public:
   // Copies |config|. |log| must outlive the relay.
@@ -48,25 +48,25 @@ class Relay {
   Relay(const Relay&) = delete;
   Relay& operator=(const Relay&) = delete;
 
-  // Returns the size of the largest job that is small, which means that it uses no relays
-  // (HETCOMM_SMALL_JOB).
+  // Returns the largest number of ranks of a small job, which uses no relays (HETCOMM_SMALL_JOB).
   int small_job() const;
   // Starts listening as |rank|. Only the first call has an effect. |route| is as in
-  // NetworkListener. A rank that cannot listen logs the reason and has no relay.
+  // choose_interfaces(). If the rank cannot listen, it logs the reason and has no relay.
   void start(const Secret& secret, int rank, const Address& route);
   const RelayContact& contact() const { return contact_; }
 
-  // Serves |value| to others until |until_ns|. The first call of keep() after that time drops it.
+  // Serves |value| to other ranks until |until_ns|. The first call of keep() after that time drops
+  // it.
   void keep(std::string key, std::vector<std::byte> value, uint64_t until_ns);
-  // Announces that |count| ranks will ask for |key|, and that this is the last value that they
-  // need.
+  // Announces that |count| ranks will request |key|, and that this is the last value they need.
   void expect_readers(std::string key, size_t count);
   // Returns a client for the relay of |rank| at |contact|. Fails if |rank| has no relay that this
   // rank can reach.
   Result<std::unique_ptr<StoreClient>> client_of(int rank, const RelayContact& contact) const;
-  // Returns the number of bytes sent to others.
+  // Returns the number of bytes sent to other ranks.
   uint64_t sent_bytes() const { return server_ ? server_->sent_bytes() : 0; }
-  // Returns why this relay last dropped another rank's connection; OK if it has dropped none.
+  // Returns the reason for which this relay last dropped another rank's connection, or OK if it has
+  // dropped none.
   Status last_rejection() const { return server_ ? server_->last_rejection() : Status(); }
 
  private:
@@ -80,7 +80,7 @@ class Relay {
   Secret secret_;
   std::shared_ptr<const TlsContext> tls_;
   RelayContact contact_;
-  std::map<std::string, uint64_t> kept_;  // by key: when its value may be dropped
+  std::map<std::string, uint64_t> kept_;  // by key: when its value can be dropped
   uint64_t next_expiry_ns_ = kForever;
   std::unique_ptr<StoreServer> server_;
 };

@@ -13,16 +13,16 @@
 namespace hetcomm {
 namespace {
 
-// With short pieces, all ranks of a chain soon send at the same time. Long pieces need fewer
+// Short pieces let all ranks of a chain soon send at the same time. Long pieces need fewer
 // requests.
 constexpr size_t kShortPiece = 8 * 1024;
 constexpr size_t kLongPiece = 60 * 1024;
-constexpr uint64_t kShortValue = 256 * 1024;  // a longer value has long pieces
+constexpr uint64_t kShortValue = 256 * 1024;  // longer values use long pieces
 static_assert((kMaxHandout / kLongPiece + 1) * sizeof(Digest) <= kMaxStoreValue);
 
-// A relay has this time for each answer, but at most an eighth of the total time.
+// The time limit for each answer of a relay, at most an eighth of the total time.
 constexpr uint64_t kPatienceNs = 3'000'000'000;
-constexpr uint64_t kWaitNs = 500'000'000;  // a relay waits this long for a piece that it lacks
+constexpr uint64_t kWaitNs = 500'000'000;  // how long a relay waits for a missing piece
 // Pause between two rounds through all sources.
 constexpr uint64_t kFirstRoundPauseNs = 10'000'000;
 constexpr uint64_t kLastRoundPauseNs = 500'000'000;
@@ -50,7 +50,7 @@ std::vector<std::byte> list_of(ConstByteSpan value) {
   return list.take();
 }
 
-// Pulls one value to this rank.
+// Pulls one value from the sources.
 class Puller {
  public:
   Puller(Relay& relay, const Handout& handout, const std::vector<RelaySource>& sources,
@@ -82,13 +82,13 @@ class Puller {
  private:
   struct Source {
     RelaySource of;
-    bool is_out = false;  // the source is not asked again
+    bool is_out = false;  // true: not used again
     std::string why{};
   };
 
   bool is_complete() const { return has_list_ && next_ == pieces_of(handout_.size); }
 
-  // Asks |source| for one piece after another, until the source fails or its time is over.
+  // Requests one piece after another from |source|, until the source fails or its time is up.
   void pull_from(Source& source) {
     Result<std::unique_ptr<StoreClient>> made = relay_.client_of(source.of.rank, source.of.contact);
     if (!made.ok()) {
@@ -125,7 +125,7 @@ class Puller {
     return has_list_ ? piece_key(handout_, next_) : list_key(handout_);
   }
 
-  // Accepts the bytes received for next_key() and passes them on. Returns false if they are wrong.
+  // Checks the bytes received for next_key() and passes them on. Returns false if they are wrong.
   bool take(std::vector<std::byte> bytes) {
     const std::string key = next_key();
     if (!has_list_) {
@@ -167,7 +167,7 @@ class Puller {
   Relay& relay_;
   const Handout handout_;
   const uint64_t deadline_ns_;
-  const uint64_t until_ns_;  // other ranks may ask until this time
+  const uint64_t until_ns_;  // when the other ranks' time is up, after which they request nothing
   const uint64_t patience_ns_;
   const uint64_t third_ns_;
   std::vector<Source> sources_;

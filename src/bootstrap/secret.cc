@@ -76,7 +76,7 @@ Status allow_without_secret(const Config& config, Log& log, int rank, int size,
                               kHowToSetIt));
   }
   if (rank != 0 || (tls_wanted(config) && channel == KeyChannel::kStore)) return {};
-  // Warns only once, since a process may make many communicators.
+  // The warning appears only once, since a process may create many communicators.
   static std::atomic<bool> said = false;
   if (log.enabled(LogLevel::kWarn) && !said.exchange(true)) {
     log.warn(

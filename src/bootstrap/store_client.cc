@@ -20,11 +20,11 @@ namespace {
 
 constexpr size_t kReplyOverhead = 64 + kMaxReplyText;
 constexpr size_t kReceiveChunk = 1 << 20;
-// Number of times that a request without a reply is sent again, on another connection.
+// The number of times that a request without a reply is sent again, on another connection.
 constexpr int kRepeats = 4;
 
-// Returns the time limit sent to the store. It is a little less than the remaining time, so
-// that the store's reply, which names the missing ranks, arrives in time.
+// Returns the time limit sent to the store. It is a little less than the remaining time, so that
+// the store's reply, which names the missing ranks, arrives in time.
 uint64_t time_for_store(uint64_t deadline_ns) {
   if (deadline_ns == kForever) return kForever;
   const uint64_t now = now_ns();
@@ -32,7 +32,7 @@ uint64_t time_for_store(uint64_t deadline_ns) {
   return left - std::min<uint64_t>(left / 8, 500'000'000);
 }
 
-// Returns the end of a failure text, such as " within 3 s".
+// Returns the end of an error text, such as " within 3 s".
 std::string within(uint64_t limit_ns) {
   return limit_ns == 0 || limit_ns == kForever ? " in time" : " within " + duration_text(limit_ns);
 }
@@ -69,7 +69,7 @@ Status StoreClient::connect(uint64_t deadline_ns) {
     local_ = local->with_port(0);
   }
   if (Result<Address> remote = connected_address(socket_.get()); remote.ok()) {
-    // Keeps only the port of the store: another store of the same name may be on another port.
+    // Keeps only the store's port, because another store with the same name may use another port.
     std::erase_if(options_.addresses,
                   [&](const Address& each) { return each.port() != remote->port(); });
   }
@@ -216,7 +216,8 @@ Result<std::vector<std::byte>> StoreClient::call(StoreRequest request, size_t re
   Result<std::vector<std::byte>> body =
       exchange_again(std::move(request), reply_limit + kReplyOverhead, deadline_ns);
   if (!body.ok()) {
-    // Closes the connection, so that a late reply is not taken for the reply to the next request.
+    // Closes the connection, so that a late reply is not mistaken for the reply to the next
+    // request.
     socket_.reset();
     if (options_.relay) return body.status();
     if (body.status().code() == Code::kPeerLost) {
@@ -233,7 +234,7 @@ Result<std::vector<std::byte>> StoreClient::call(StoreRequest request, size_t re
   return std::vector<std::byte>(payload->begin(), payload->end());
 }
 
-// Replaces a connection that the store may end, or has ended to make room for other clients.
+// Replaces a connection that the store has closed, or may close because it was idle for too long.
 Status StoreClient::refresh(uint64_t deadline_ns) {
   if (!socket_.valid() || options_.quiet_ns == kForever) return {};
   const uint64_t now = now_ns();
@@ -246,13 +247,13 @@ Status StoreClient::refresh(uint64_t deadline_ns) {
   return connect(deadline_ns);
 }
 
-// Sends a request, and repeats it on another connection if its connection has ended. A store may
-// have closed a quiet connection, or a network device may have dropped it. Every request may be
+// Sends a request, and repeats it on another connection if its connection has ended. The store may
+// have closed an idle connection, or a network device may have dropped it. Every request can be
 // repeated: the store recognizes the repetition, and repeats the reply to a finished exchange.
 Result<std::vector<std::byte>> StoreClient::exchange_again(StoreRequest request, size_t reply_limit,
                                                            uint64_t deadline_ns) {
   for (int i = 0;; ++i) {
-    // Each attempt has less time left.
+    // The time limit shrinks with each attempt.
     request.timeout_ns = std::min(request.timeout_ns, time_for_store(deadline_ns));
     Result<std::vector<std::byte>> body =
         exchange(encode_request(request), reply_limit, deadline_ns);
@@ -271,7 +272,7 @@ Result<std::vector<std::byte>> StoreClient::exchange(ConstByteSpan frame, size_t
   const size_t length = ByteReader(header).read<uint32_t>();
   if (length > reply_limit) return Status(Code::kBootstrapFailed, "a malformed reply");
   std::vector<std::byte> body;
-  // The buffer grows with the received bytes, not with the announced length.
+  // The buffer grows with the bytes received, not with the announced length.
   while (body.size() < length) {
     const size_t piece = std::min(length - body.size(), kReceiveChunk);
     body.resize(body.size() + piece);

@@ -1,6 +1,6 @@
-// StoreDesk passes data between a store's thread and other threads. Other threads queue words,
-// which are values for the store. They can wait until clients have asked for a key, and read why
-// the store last rejected a connection. [any-thread]
+// StoreDesk passes data between a store's thread and other threads. Other threads queue updates of
+// values (StoreTable::Word) for the store. They can also wait until clients have requested a key,
+// and read why the store last rejected a connection. [any-thread]
 #pragma once
 
 #include <chrono>
@@ -30,7 +30,7 @@ class StoreDesk {
     return std::exchange(words_, {});
   }
 
-  // Begins to count the clients that ask for |key|, up to |count|.
+  // Starts counting the clients that request |key|, up to |count|.
   void expect_readers(std::string key, size_t count) {
     const std::lock_guard lock(mutex_);
     expected_key_ = std::move(key);
@@ -43,7 +43,7 @@ class StoreDesk {
     readers_.insert(client);
     was_read_.notify_all();
   }
-  // Waits until all expected clients have asked, for at most |time_ns|.
+  // Waits for at most |time_ns| until all expected clients have requested the key.
   void wait_for_readers(uint64_t time_ns) {
     std::unique_lock lock(mutex_);
     was_read_.wait_for(lock, std::chrono::nanoseconds(time_ns),
@@ -65,7 +65,7 @@ class StoreDesk {
   std::condition_variable was_read_;
   std::string expected_key_;
   size_t expected_readers_ = 0;
-  std::set<ClientId> readers_;  // clients that have asked
+  std::set<ClientId> readers_;  // clients that have requested the key
   Status last_rejection_;
 };
 

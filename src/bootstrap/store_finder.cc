@@ -20,9 +20,9 @@ namespace hetcomm {
 namespace {
 
 constexpr uint64_t kSecond = 1'000'000'000;
-constexpr uint64_t kFirstLimitNs = kSecond;  // time limit of an attempt; doubles if it is too short
+constexpr uint64_t kFirstLimitNs = kSecond;  // time limit of an attempt; doubles after each timeout
 constexpr uint64_t kLastLimitNs = 10 * kSecond;
-constexpr uint64_t kFirstRetryNs = kSecond / 20;  // pause after a refusal; doubles each time
+constexpr uint64_t kFirstRetryNs = kSecond / 20;  // pause after a failed attempt; doubles each time
 constexpr uint64_t kLastRetryNs = kSecond / 2;
 constexpr uint64_t kForeignPauseNs = 3 * kSecond;
 constexpr uint64_t kReportNs = 10 * kSecond;
@@ -31,19 +31,19 @@ constexpr uint64_t kConfirmNs = 5 * kSecond;
 constexpr uint64_t kSilentNs = kSecond;  // after this time an attempt counts as unanswered
 constexpr uint64_t kLookNs = kSecond / 10;
 
-// The outcome of an attempt at one address.
+// The outcome of the attempts at one address.
 enum class Verdict : uint8_t {
-  kNone,     // nothing yet
+  kNone,     // no attempt has ended yet
   kClosed,   // no process listens there
-  kSilent,   // no answer in time, or a connection that ended
+  kSilent,   // no answer in time, or the connection broke
   kForeign,  // another service or job
-  kJoined,   // a store of this job, in which another process is this rank
+  kJoined,   // a store of this job, in which another process has this rank
   kSecret,   // a store with another secret
-  kEnded     // rank 0 has failed, and says why
+  kEnded     // rank 0 has failed, and reports why
 };
 
-// Tries one address again and again, with pauses. An attempt makes a connection, proves the secret
-// on it, and reads the store's greeting.
+// Tries one address repeatedly, with pauses. An attempt makes a connection, proves the secret on
+// it, and reads the store's greeting.
 class Target final : public ConnectHandler, public Watcher {
  public:
   Target(Log& log, const StoreClient::Options& options, Poller& poller, const Address& address)
@@ -63,10 +63,11 @@ class Target final : public ConnectHandler, public Watcher {
   const Status& reason() const { return reason_; }
   bool found() const { return greeted_; }
   bool closed() const { return closed_; }
-  // Returns whether an attempt gave the current verdict() at |since_ns| or later.
+  // Returns whether the verdict() comes from an attempt that ended at |since_ns| or later.
   bool has_answered_since(uint64_t since_ns) const { return answer_ns_ >= since_ns; }
   bool has_failed() const { return !error_.empty() && connector_ == nullptr && !socket_.valid(); }
-  // Returns whether an attempt has ended at |since_ns| or later, or is unanswered for kSilentNs.
+  // Returns whether an attempt has ended at |since_ns| or later, or has been unanswered for
+  // kSilentNs.
   bool has_result_since(uint64_t since_ns, uint64_t now) const {
     const bool tries = connector_ != nullptr || socket_.valid();
     return result_ns_ >= since_ns || (tries && now >= begun_ns_ + kSilentNs);
@@ -196,8 +197,8 @@ class Target final : public ConnectHandler, public Watcher {
     socket_.reset();
   }
 
-  // Records a verdict. kSecret and kEnded stay until another service answers: silence and a closed
-  // port do not replace them.
+  // Records a verdict. kSecret and kEnded are replaced only by another answer, not by silence or a
+  // closed port.
   void note(Verdict verdict, const Status& why) {
     const uint64_t now = now_ns();
     result_ns_ = now;
@@ -219,8 +220,8 @@ class Target final : public ConnectHandler, public Watcher {
     remember(std::string(why.text()));
   }
 
-  // Keeps the text without the address that the connector has added. describe() groups addresses
-  // with equal texts.
+  // Keeps the text without the address that the connector added, because describe() groups
+  // addresses with equal texts.
   void remember(std::string text) {
     const std::string name = address_.to_string() + ": ";
     if (const size_t at = text.find(name); at != std::string::npos) text.erase(0, at + name.size());
@@ -234,13 +235,13 @@ class Target final : public ConnectHandler, public Watcher {
   Poller& poller_;
   const Address address_;
   std::unique_ptr<Connector> connector_;
-  StreamSocket socket_;        // proved; its greeting is pending or received
+  StreamSocket socket_;        // after the handshake; its greeting is pending or received
   std::vector<std::byte> in_;  // bytes of the greeting
   bool greeted_ = false;
   StoreId id_{};  // the id of the store that has greeted
   std::string error_;
-  bool denied_ = false;  // the last attempt met a service that refuses this rank
-  bool closed_ = false;  // the last attempt met no process
+  bool denied_ = false;  // the last attempt reached a service that rejects this rank
+  bool closed_ = false;  // the last attempt found no process listening
   Verdict verdict_ = Verdict::kNone;
   Status reason_;
   uint64_t limit_ns_;  // time limit of the next attempt
@@ -249,7 +250,7 @@ class Target final : public ConnectHandler, public Watcher {
   uint64_t attempt_end_ns_ = 0;
   uint64_t next_attempt_ns_ = 0;
   uint64_t result_ns_ = 0;  // when the last attempt ended; 0: none has ended
-  uint64_t answer_ns_ = 0;  // time at which |verdict_| was last given
+  uint64_t answer_ns_ = 0;  // when |verdict_| was last recorded
 };
 
 using Targets = std::vector<std::unique_ptr<Target>>;
@@ -267,7 +268,7 @@ bool all_have_results_since(const Targets& targets, uint64_t since_ns, uint64_t 
 }
 
 // Decides whether this rank was turned away for good. Waits for a second answer after kConfirmNs,
-// since the first may come from the remains of an earlier job.
+// since the first may come from what is left of an earlier job.
 class Confirmation {
  public:
   explicit Confirmation(Log& log) : log_(log) {}
@@ -294,8 +295,8 @@ class Confirmation {
   }
 
  private:
-  // The answer of a failed rank 0 stands, although rank 0 may have ended since. A store with
-  // another secret must have answered again: if it has ended, its port is free for this job's
+  // The answer of a failed rank 0 remains valid, although rank 0 may have exited since. A store
+  // with another secret must have answered again: if it has exited, its port is free for this job's
   // store.
   bool is_confirmed(const Targets& targets) const {
     return std::any_of(targets.begin(), targets.end(), [&](const auto& target) {
@@ -322,10 +323,10 @@ std::string ranges(const std::set<int>& ports) {
 }
 
 // Returns the last error of each address, such as "10.0.0.1:29500: not a hetcomm peer;
-// 10.0.0.1:29501-29516: Connection refused". Services that have refused this rank come first,
-// because the store is likely among them.
+// 10.0.0.1:29501-29516: Connection refused". Services that rejected this rank come first, because
+// the store is probably among them.
 std::string describe(const Targets& targets) {
-  using Error = std::pair<bool, std::string>;  // whether no service refused this rank, and the text
+  using Error = std::pair<bool, std::string>;  // "no service rejected us", and the text
   std::map<Error, std::map<std::string, std::set<int>>> failed_at;
   for (const auto& target : targets) {
     const std::string name = target->address().to_string();
@@ -343,8 +344,9 @@ std::string describe(const Targets& targets) {
   return text;
 }
 
-// Returns the failure of the search. A foreign service on some ports is not the reason, since the
-// store may only be late. If all addresses refuse this rank, a failed proof is the likely reason.
+// Returns the error of the search. A foreign service on some ports does not make it
+// PERMISSION_DENIED, since the store may only be late. If all addresses reject this rank, a failed
+// proof is the likely reason.
 Status failure_of(const Targets& targets, const StoreClient::Options& options,
                   std::string_view within) {
   const bool all_denied = std::all_of(targets.begin(), targets.end(),

@@ -11,7 +11,8 @@ namespace {
 
 constexpr int kBacklog = 4096;
 
-// Listens on all hosts at |port|, or, if that is 0, at the port that the first host's socket got.
+// Listens on all hosts at |port|. If |port| is 0, uses the port that the first host's socket was
+// assigned.
 Result<StoreListeners> listen_at(const std::vector<Address>& hosts, uint16_t port) {
   StoreListeners listeners;
   for (const Address& host : hosts) {

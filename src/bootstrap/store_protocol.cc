@@ -18,7 +18,7 @@ std::vector<std::byte> with_length(ConstByteSpan body) {
 
 constexpr size_t bytes_of_ranks(int32_t size) { return (static_cast<size_t>(size) + 7) / 8; }
 
-// Returns whether every member of the group is one of the ranks.
+// Returns whether the group is valid and each of its members is a rank of the job.
 bool has_group(const StoreRequest& request) {
   if (request.form != ExchangeForm::kWhole && request.form != ExchangeForm::kGroups) return false;
   if (request.ranks <= 0 || request.ranks > kMaxStoreRanks || request.first < 0 ||
@@ -54,7 +54,7 @@ bool is_valid(const StoreRequest& request) {
   return false;
 }
 
-// Returns the code for |value|. Codes that a store does not send become kBootstrapFailed.
+// Returns |value| as a code. Codes that a store does not send become kBootstrapFailed.
 Code known_code(int32_t value) {
   switch (static_cast<Code>(value)) {
     case Code::kTimedOut:

@@ -1,6 +1,6 @@
-// Implements StoreServer. One thread, one poller and one session per client do its I/O. A session
-// is destroyed only between two rounds of events (reap), so that neither the table nor the poller
-// uses a destroyed session.
+// Implements StoreServer. One thread does all I/O, with one poller and one session per client. A
+// session is destroyed only between two rounds of events (reap()), so that neither the table nor
+// the poller uses a destroyed session.
 #include <sys/eventfd.h>
 #include <sys/prctl.h>
 
@@ -34,20 +34,20 @@ namespace {
 constexpr size_t kMaxClients = 1 << 15;
 constexpr uint64_t kDrainNs = 5'000'000'000;
 constexpr uint64_t kSweepNs = 1'000'000'000;
-// A session that was quiet for less time is not closed to make room: its client may be about to
-// send a request.
+// A session that was idle for less time is not closed to make room, because its client may be about
+// to send a request.
 constexpr uint64_t kYoungNs = 1'000'000'000;
 // The largest number of rejections that are logged as warnings. Rejections of one host for one
-// reason count once. The acceptor logs further rejections at debug.
+// reason count once. The acceptor logs further rejections at debug level.
 constexpr size_t kMaxReasons = 64;
-// Total size of the replies that are kept for ranks that may not have read them.
+// The total size of the replies that are kept for ranks that may not have read them.
 constexpr size_t kMaxLastReplies = 64u << 20;
 
-// Returns "10.0.0.1:4000" without its port, which differs for each attempt.
+// Returns |peer|, such as "10.0.0.1:4000", without its port, which differs for each attempt.
 std::string host_of(const std::string& peer) { return peer.substr(0, peer.rfind(':')); }
 
 // Returns |request| without the times, which differ when its rank sends it again, and without the
-// value. The value is large, and the rest identifies the exchange.
+// value, which is large. The rest identifies the exchange.
 std::vector<std::byte> exchange_of(const StoreRequest& request) {
   StoreRequest same = request;
   same.timeout_ns = 0;
@@ -88,7 +88,7 @@ class StoreServer::Loop final : public AcceptHandler,
     wake();
     if (thread_.joinable()) thread_.join();
   }
-  // Called in a forked child, where the thread does not exist.
+  // Called in a forked child, in which the thread does not exist.
   void abandon() { thread_.detach(); }
 
   void on_accept(StreamSocket socket, const Hello& peer) override;
@@ -105,7 +105,7 @@ class StoreServer::Loop final : public AcceptHandler,
   uint64_t sent_bytes() const { return sent_bytes_; }
 
  private:
-  // A process that looks for the store: the rank that it has proved, and its ticket.
+  // A process that connected to the store, identified by the rank that it proved and its ticket.
   struct Process {
     int32_t rank = 0;
     StoreTicket ticket{};
@@ -114,7 +114,7 @@ class StoreServer::Loop final : public AcceptHandler,
   struct KnownClient {
     Process process;
     std::vector<std::byte> exchange;  // its last request (exchange_of); empty if not an exchange
-    bool completed = false;           // the next reply has all values of the exchange
+    bool completed = false;           // the next reply contains all values of the exchange
   };
 
   void note_rejection();
@@ -151,7 +151,7 @@ class StoreServer::Loop final : public AcceptHandler,
   std::map<Process, std::set<ClientId>> connections_;   // the sessions of each process
   std::unordered_map<int32_t, StoreTicket> exchanged_;  // by rank: ticket of the served process
   LastReplies last_replies_{kMaxLastReplies};           // replies to the processes in exchanged_
-  std::set<std::string> reasons_;                       // logged reasons of rejections
+  std::set<std::string> reasons_;                       // reasons of rejections that were logged
   std::vector<std::unique_ptr<Acceptor>> acceptors_;
   std::unique_ptr<NetworkListener> network_;  // used by a relay instead of acceptors_
   std::unordered_map<ClientId, std::unique_ptr<StoreSession>> sessions_;
@@ -169,7 +169,7 @@ Status StoreServer::Loop::listen(const Options& options, StoreListeners listener
   HETCOMM_RETURN_IF_ERROR(fill_random(id_));
   if (options.relay) return listen_as_relay(options);
   for (UniqueFd& socket : listeners.sockets) {
-    // All ranks of a job may connect simultaneously.
+    // All ranks of a job may connect at the same time.
     const size_t pending = std::max(kMaxPending, static_cast<size_t>(std::max(ranks_, 0)));
     auto acceptor = Acceptor::adopt(poller_, log_, std::move(socket),
                                     {.credentials = options.credentials,
@@ -251,8 +251,8 @@ void StoreServer::Loop::run() {
   } catch (const std::exception& error) {
     log_.error("store: {}", error.what());
   }
-  // Closes all connections, even after a failure: waiting clients have to learn that the store is
-  // gone.
+  // Closes all connections, even after a failure, because waiting clients have to learn that the
+  // store is gone.
   sessions_.clear();
   acceptors_.clear();
   network_.reset();
@@ -267,7 +267,7 @@ void StoreServer::Loop::note_rejection() {
 void StoreServer::Loop::serve() {
   while (!stopping_) {
     const uint64_t now = now_ns();
-    // Checked before expire(), which may find that the shortage is over.
+    // This is checked before expire(), which may end the shortage.
     const bool is_short = std::any_of(acceptors_.begin(), acceptors_.end(),
                                       [](const auto& acceptor) { return acceptor->exhausted(); });
     if (is_short && exhausted_) table_.fail_all(*exhausted_);
@@ -314,7 +314,7 @@ void StoreServer::Loop::wait_and_deliver(uint64_t until_ns) {
   reap();
 }
 
-// Destroys closed sessions. Runs outside of all upcalls from sessions and from the table.
+// Destroys closed sessions. It runs outside all upcalls from sessions and from the table.
 void StoreServer::Loop::reap() {
   while (!closed_.empty()) {
     const ClientId client = closed_.back();
@@ -334,8 +334,8 @@ void StoreServer::Loop::end_quiet(uint64_t now) {
   }
 }
 
-// Returns whether the store accepts one more client. If an old client must make room, its session
-// ends with this round.
+// Returns whether the store accepts one more client. May drop the longest idle session for it,
+// which then ends with this round of events.
 bool StoreServer::Loop::make_room() {
   const size_t limit = bounds_ ? bounds_->sessions : kMaxClients;
   if (sessions_.size() - closed_.size() < limit) return true;
@@ -350,11 +350,11 @@ bool StoreServer::Loop::make_room() {
   return true;
 }
 
-// Decides whether to serve |peer|, and records its process. Fails with the reason why it is not
-// served.
+// Decides whether to serve |peer|, and records its process. If |peer| is not served, returns the
+// reason.
 Status StoreServer::Loop::admit(ClientId client, const Hello& peer) {
   StoreTicket ticket{};
-  // A rank beyond the job's number of ranks is served: its first exchange reports the disagreement.
+  // A rank beyond the job's size is served, because its first exchange reports the disagreement.
   const bool is_rank = peer.source >= 0 && peer.source < ranks_;
   if (!is_rank || peer.extra.size() != ticket.size()) return {};
   std::copy(peer.extra.begin(), peer.extra.end(), ticket.begin());
@@ -381,9 +381,9 @@ void StoreServer::Loop::forget_process(ClientId client) {
 }
 
 // Drops the older connections of |process|. A process reconnects when its connection has broken,
-// which the store may not have noticed yet. Nothing waits on the old connection any longer. A
-// process that tries several addresses in parallel has several connections, and only a request
-// shows which one it uses.
+// which the store may not have noticed yet. Nothing waits on the old connection any more. A process
+// that tries several addresses in parallel has several connections, and only a request shows which
+// of them it uses.
 void StoreServer::Loop::drop_older(ClientId client, const Process& process) {
   for (const ClientId each : connections_.at(process)) {
     if (each >= client) break;
@@ -393,7 +393,7 @@ void StoreServer::Loop::drop_older(ClientId client, const Process& process) {
 }
 
 // Records |request|. If the store has already replied to it on another connection of the client's
-// process, returns that reply.
+// process, returns that reply. Otherwise returns null.
 Frame StoreServer::Loop::begin_request(ClientId client, const StoreRequest& request) {
   const auto found = known_.find(client);
   if (found == known_.end()) return nullptr;
@@ -420,9 +420,9 @@ void StoreServer::Loop::on_exchanged(ClientId client) {
   known.completed = true;
 }
 
-// Logs each host's reasons immediately, once each, so that strangers cannot fill the log.
+// Logs each reason once per host, so that strangers cannot fill the log.
 void StoreServer::Loop::on_rejection(const Rejection& rejection) {
-  // Strangers that send nothing and peers that gave up are not worth a warning.
+  // No warning for strangers that send nothing, or for peers that disconnected.
   if (!rejection.spoke || rejection.why.code() == Code::kPeerLost) return;
   const std::string who = rejection.claimed_rank
                               ? fmt::format("{}, which says that it is rank {}", rejection.peer,
@@ -432,7 +432,8 @@ void StoreServer::Loop::on_rejection(const Rejection& rejection) {
       reasons_.size() < kMaxReasons &&
       reasons_.insert(host_of(rejection.peer) + "\n" + std::string(rejection.why.text())).second;
   if (is_new) log_.warn("store: rejected {}: {}", who, rejection.why.text());
-  // A rank of another job is not recorded: it learns that this is not its store, and searches on.
+  // A rank of another job is not recorded. It learns that this is not its store, and continues its
+  // search.
   if (!rejection.claimed_rank || rejection.denial == Denial::kIdentity) return;
   if (ranks_ > 0 && *rejection.claimed_rank >= ranks_) return;
   table_.note_turned_away(*rejection.claimed_rank, rejection.peer, rejection.why);
@@ -524,8 +525,8 @@ Result<std::unique_ptr<StoreServer>> StoreServer::start(Log& log, const Options&
       std::make_unique<Loop>(log, std::move(poller).value(), std::move(wake_event), options);
   HETCOMM_RETURN_IF_ERROR(loop->listen(options, std::move(listeners)));
   std::unique_ptr<StoreServer> server(new StoreServer(std::move(loop)));
-  // The server has already read its addresses from the loop. Once the thread runs, the loop belongs
-  // to the thread.
+  // The server has already copied its addresses from the loop. Once the thread runs, only the
+  // thread may use the loop's other state.
   if (Status status = server->loop_->start_thread(); !status.ok()) return status;
   return server;
 }
@@ -552,7 +553,7 @@ StoreServer::~StoreServer() {
     loop_->stop();
   } else {
     // In a forked child the loop is leaked: its sockets are shared with the parent, and its thread
-    // runs only there.
+    // exists only there.
     loop_->abandon();
     [[maybe_unused]] Loop* leaked = loop_.release();
   }

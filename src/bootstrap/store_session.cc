@@ -23,8 +23,8 @@ StoreSession::StoreSession(Owner& owner, Poller& poller, ClientId id, StreamSock
       quiet_since_ns_(now_ns()) {}
 
 Status StoreSession::watch() {
-  // No EPOLLIN announces data that came with the end of a TLS handshake. The session therefore
-  // waits for EPOLLOUT, which comes at once, and then reads.
+  // There may be no EPOLLIN for data that arrived with the end of a TLS handshake. The session
+  // therefore waits for EPOLLOUT, which comes immediately, and then reads.
   writing_ = !socket_.flushed() || socket_.buffered();
   return poller_.add(socket_.get(), wanted_events(), *this);
 }

@@ -1,5 +1,5 @@
-// A StoreSession serves one client of the store. It reads requests, writes replies, and tells its
-// owner when the client has broken the protocol or closed the connection.
+// A StoreSession serves one client of the store. It reads requests, writes replies, and notifies
+// its owner when the client has broken the protocol or closed the connection.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ class StoreSession final : public Watcher {
    public:
     // Handles a request. Returns false if the client must be dropped.
     virtual bool on_request(ClientId client, const std::string& name, ConstByteSpan body) = 0;
-    // Reports that the session is closed. It may be destroyed after this round of events.
+    // Reports that the session is closed. The owner can destroy it after this round of events.
     virtual void on_closed(ClientId client, std::string_view why) = 0;
 
    protected:
@@ -36,11 +36,11 @@ class StoreSession final : public Watcher {
   const std::string& name() const { return name_; }
   bool closed() const { return closed_; }
   bool flushed() const { return out_.empty() && socket_.flushed(); }
-  // Returns the time since which the session is quiet; kForever while the store owes it a reply. A
-  // client that does not read its reply is quiet since the last byte was sent.
+  // Returns when the session became idle, or kForever while the store owes it a reply. A client
+  // that does not read its reply counts as idle since the last byte was sent to it.
   uint64_t quiet_since_ns() const { return waits_ ? kForever : quiet_since_ns_; }
 
-  // Drops the client. Call this only between two rounds of events.
+  // Drops the client. The owner destroys the session later, between two rounds of events.
   void drop(std::string_view why) { close(why); }
   void send(const Frame& frame);
   void on_events(uint32_t events) override;
@@ -60,7 +60,7 @@ class StoreSession final : public Watcher {
   std::deque<Frame> out_;
   size_t out_done_ = 0;
   uint64_t quiet_since_ns_;
-  bool waits_ = false;  // the client waits for a reply
+  bool waits_ = false;  // the client is waiting for a reply
   bool writing_ = false;
   bool closed_ = false;
 };

@@ -12,13 +12,12 @@
 namespace hetcomm {
 namespace {
 
-// Returns a waiting time in whole seconds, as text.
+// Returns a duration in whole seconds, as text.
 std::string seconds(uint64_t ns) {
   return fmt::format("{} s", std::max<uint64_t>(1, (ns + 999'999'999) / 1'000'000'000));
 }
 
-// Returns the name of the gather to which |request| belongs. Different gathers have different
-// names.
+// Returns the name of the gather to which |request| belongs, which is unique among gathers.
 std::string gather_name(const StoreRequest& request) {
   if (request.form == ExchangeForm::kWhole) return "all " + request.key;
   return fmt::format("{}{}/{} {}", request.operation == StoreOperation::kBroadcast ? "from " : "",
@@ -116,8 +115,8 @@ void StoreTable::get(ClientId client, const StoreRequest& request, uint64_t now_
                       .deadline_ns = deadline_after(now_ns, request.timeout_ns)});
 }
 
-// Returns whether |request| has the form of the other requests in its scope. If not, fails it and
-// all of them.
+// Returns whether |request| has the same form as the other requests in its scope. If not, fails it
+// and all of them.
 bool StoreTable::agree_on_form(ClientId client, const std::string& who,
                                const StoreRequest& request) {
   const auto found = scopes_.find(request.key);
@@ -152,7 +151,7 @@ void StoreTable::start_gather(const std::string& name, const StoreRequest& reque
   ++scope.gathers;
 }
 
-// Returns why |request| does not fit the other requests of its gather.
+// Returns why |request| conflicts with the other requests of its gather.
 Status StoreTable::conflict_of(const Gather& gather, const std::string& who,
                                const StoreRequest& request) {
   const int rank = request.group().rank(request.rank);
@@ -252,7 +251,7 @@ void StoreTable::end_gather(const std::string& name, std::string why) {
   ended_[std::move(key)] = std::move(ended);
 }
 
-// Records that a gather of |scope| neither runs nor is remembered any longer.
+// Records that a gather of |scope| is no longer running or remembered.
 void StoreTable::forget_gather_of(const std::string& scope) {
   const auto found = scopes_.find(scope);
   if (--found->second.gathers == 0) scopes_.erase(found);
@@ -316,7 +315,8 @@ void StoreTable::time_out(ClientId client) {
                                turned_away_text(missing), hint_)));
 }
 
-// Returns why the first turned-away rank of |ranks| was turned away; empty if none was.
+// Returns the reason given to the first of |ranks| that was turned away, or an empty text if none
+// was.
 std::string StoreTable::turned_away_text(const std::vector<int>& ranks) const {
   for (const int rank : ranks) {
     const auto found = turned_away_.find(rank);

@@ -1,11 +1,11 @@
 // StoreTable holds the store's values, waiting readers and running gathers, and does no I/O. The
-// server feeds it decoded requests, and replies leave through a sink. A broadcast is a gather whose
-// reply is the first member's value.
+// server passes it decoded requests, and it sends replies through a ReplySink. A broadcast is a
+// gather whose reply is the first member's value.
 //
-// A gather's entries belong to the connections that wait in it. An entry is removed with its
-// connection, so that a process that was restarted can take its place. The first member whose time
-// is over ends the gather for all members, with the same text. A rank that joins twice does so too.
-// Ended gathers are remembered, so that a late member learns the reason instead of waiting.
+// An entry in a gather belongs to the connection that waits for the gather. It is removed when that
+// connection ends, so a restarted process can join in its place. A gather fails for all its
+// members, with the same text, when the first of them times out or when a rank joins twice. Ended
+// gathers are remembered, so that a late member gets the reason instead of waiting.
 //
 // Gathers of several groups may share a scope. If ranks disagree on whether a scope is exchanged by
 // groups, all of them receive that error.
@@ -33,8 +33,8 @@ class ReplySink {
  public:
   // Sends |frame| to |client|. Must not call back into the table.
   virtual void send_reply(ClientId client, const Frame& frame) = 0;
-  // Reports that |client| gets all values of an exchange. Called before the reply is sent. Must not
-  // call back into the table.
+  // Reports that |client| is about to be sent all values of an exchange. Called before the reply is
+  // sent. Must not call back into the table.
   virtual void on_exchanged(ClientId client) = 0;
 
  protected:
@@ -61,23 +61,23 @@ class StoreTable {
 
   // Applies |word|, an update from the store's own process.
   Status take(Word word);
-  // Handles |request|. Returns false if |client| has broken the protocol (a request while another
-  // waits) and must be dropped. |name| identifies the client to users.
+  // Handles |request|. Returns false if |client| has broken the protocol by sending a request while
+  // another is pending, and must be dropped. |name| identifies the client in texts.
   [[nodiscard]] bool handle(ClientId client, const std::string& name, StoreRequest request,
                             uint64_t now_ns);
   void disconnect(ClientId client);
   void expire(uint64_t now_ns);
   uint64_t next_timer_ns() const;
-  // Returns texts on the ranks that gathers still wait for: one line for each gather after
-  // kFirstReportNs, again after twice that time, and so on.
+  // Returns texts about the ranks that gathers are still waiting for: one line for each gather
+  // after kFirstReportNs, again after twice that time, and so on.
   std::vector<std::string> take_reports(uint64_t now_ns);
   // Sets a hint that is appended to every text about ranks that did not join.
   void set_hint(std::string hint) { hint_ = std::move(hint); }
 
   static constexpr uint64_t kFirstReportNs = 10'000'000'000;
-  // Records that a process with address |who|, which claims to be |rank| of the job, was turned
-  // away. An exchange that fails because |rank| did not join reports this, with the code of |why|
-  // if that is PERMISSION_DENIED or UNSUPPORTED.
+  // Records that a process at |who|, which claims to be |rank| of the job, was turned away. An
+  // exchange that fails because |rank| did not join reports this, with the code of |why| if that is
+  // PERMISSION_DENIED or UNSUPPORTED.
   void note_turned_away(int32_t rank, std::string who, Status why);
   // Fails all waiting requests.
   void fail_all(const Status& why);
@@ -98,7 +98,7 @@ class StoreTable {
     uint64_t report_ns = 0;
     std::map<int32_t, Entry> entries;  // by index in the group
   };
-  // State of a scope while one of its gathers runs or is remembered.
+  // The state of a scope while one of its gathers is running or remembered.
   struct Scope {
     ExchangeForm form = ExchangeForm::kWhole;
     size_t gathers = 0;    // running or remembered
@@ -107,8 +107,8 @@ class StoreTable {
   struct Wait {
     std::string key;
     bool in_gather = false;
-    int32_t index = 0;      // in the gather's group
-    uint64_t limit_ns = 0;  // the time limit that failures name
+    int32_t index = 0;      // index of the rank in the gather's group
+    uint64_t limit_ns = 0;  // the time limit that error texts name
     uint64_t deadline_ns = 0;
   };
 

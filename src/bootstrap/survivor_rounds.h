@@ -1,10 +1,10 @@
-// In a round, the store and the ranks that ask it determine which ranks of a job are left.
+// In a round, the store determines which ranks of a job have survived.
 //
-// A round has a name. Every live rank asks repeatedly and reports which others it knows to be lost.
-// Once each rank has asked or was reported lost by one that asked, the round is decided: the ranks
-// that are not lost are left, and every rank that asks gets this answer, however late. A rank that
-// was reported lost is lost, whether it asks or not. If one rank abandons a round, the round has
-// failed for all.
+// Each round has a name. Every live rank queries the store repeatedly and reports which others it
+// considers lost. The round is decided once each rank has sent a query or was reported lost by one
+// that did. The ranks that were not reported lost are the survivors, and every rank that queries
+// gets this answer, however late. A rank that was reported lost counts as lost even if it sends
+// queries. If one rank sends its last query before the round is decided, the round fails for all.
 #pragma once
 
 #include <cstddef>
@@ -20,10 +20,10 @@ namespace hetcomm {
 
 class SurvivorRounds {
  public:
-  // Number of rounds that are remembered. The oldest is forgotten first.
+  // The number of rounds that are remembered. The oldest is forgotten first.
   static constexpr size_t kRounds = 64;
 
-  // Handles a kSurvivors request. Returns the encoded set of ranks that are left, or an empty list
+  // Handles a kSurvivors request. Returns the encoded set of surviving ranks, or an empty list
   // while the round is undecided.
   Result<std::vector<std::byte>> ask(const StoreRequest& request);
 

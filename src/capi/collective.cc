@@ -1,4 +1,4 @@
-// Implements the collective operations of the C ABI.
+// Implements the C ABI of collective operations and data types.
 #include <algorithm>
 #include <span>
 #include <tuple>
@@ -32,7 +32,7 @@ Status check_options(const hetcomm_collective_options_t& options, Communicator& 
   return as_status(capi::check_stream(options.stream, &own));
 }
 
-// Says which buffers of a call this rank uses.
+// The buffers of a call that this rank uses.
 struct Used {
   uint64_t index = 0;  // this rank's index among the participants
   bool sends = true;
@@ -55,7 +55,7 @@ Used used_buffers(const Arguments& arguments, const Communicator& own,
                       !(kind == Kind::kReduce || kind == Kind::kGather || kind == Kind::kGatherv)};
 }
 
-// A range of host memory, or of memory that the host cannot reach.
+// A range of host memory, or of a memory that the host cannot access.
 struct Range {
   const hetcomm_memory_t* memory;  // null: host memory
   uint64_t begin;
@@ -79,7 +79,7 @@ Range range_of(const hetcomm_buffer_t& buffer) {
 }
 
 // Checks that the send buffers of an all-to-all do not overlap its receive buffers. Parts arrive in
-// any order, and could overwrite data that was not sent yet.
+// any order, and would overwrite data that has not been sent yet.
 Status check_apart(const Arguments& arguments) {
   const Status refusal(Code::kInvalidArgument,
                        "send buffers overlap receive buffers; use separate memory");
@@ -104,7 +104,8 @@ Status check_apart(const Arguments& arguments) {
   add(receives, true);
   std::sort(uses.begin(), uses.end(),
             [](const Use& one, const Use& other) { return one.range.before(other.range); });
-  // last[0] is the send buffer of this memory that ends last so far, last[1] the receive buffer.
+  // last[0] and last[1] are the send buffer and the receive buffer with the highest end so far in
+  // the current memory.
   const Use* last[2] = {nullptr, nullptr};
   for (const Use& use : uses) {
     const Use* const other = last[use.is_receive ? 0 : 1];
@@ -117,9 +118,9 @@ Status check_apart(const Arguments& arguments) {
   return {};
 }
 
-// Checks that send and receive buffers overlap only where the operation works in place. A buffer
-// that is used in place has to be exactly its counterpart: the whole other buffer, this rank's part
-// of it, or this rank's buffer in an array. Other checks refuse lengths that do not match.
+// Checks that send and receive buffers overlap only where the operation can work in place. A buffer
+// that is used in place must coincide with its counterpart: the whole other buffer, this rank's
+// part of it, or this rank's buffer in an array. Other checks refuse mismatched lengths.
 Status check_in_place(const Arguments& arguments, uint64_t index, size_t ranks) {
   const bool sends_whole = arguments.send_count == 1 && arguments.kind != Kind::kReduceScatter &&
                            arguments.kind != Kind::kScatter;
@@ -141,8 +142,8 @@ Status check_in_place(const Arguments& arguments, uint64_t index, size_t ranks) 
   return {};
 }
 
-// Checks a call and posts the collective operation. The kind of operation determines how many
-// buffers there are.
+// Checks a call and posts the collective operation. The kind of operation determines the number of
+// buffers.
 Status try_post(hetcomm_communicator_t* communicator, Arguments& arguments,
                 const hetcomm_collective_options_t* options, hetcomm_request_t** out_request) {
   HETCOMM_REQUIRE_HANDLE(communicator);
@@ -172,8 +173,8 @@ Status try_post(hetcomm_communicator_t* communicator, Arguments& arguments,
     arguments.receive_count = ranks;
   }
   const hetcomm::DeviceSet& devices = own.context().devices();
-  // The arrays of buffers have as many entries as the list of ranks, so its length is checked
-  // first.
+  // The arrays of buffers have as many entries as the list of ranks, so the length of the list is
+  // checked before the buffers are read.
   if (ranks > static_cast<size_t>(own.size())) {
     return Status(Code::kInvalidArgument,
                   fmt::format("options: ranks lists {} ranks, but the communicator has {}", ranks,

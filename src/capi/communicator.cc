@@ -48,7 +48,7 @@ Status check_rank(const hetcomm_communicator_t* communicator, int32_t rank) {
                             communicator->impl->size() - 1));
 }
 
-// A device of a rank. Both numbers come from a caller, and are not checked yet.
+// A device of a rank. Both numbers come from the caller and are not validated yet.
 struct DeviceOfRank {
   int32_t rank;
   int32_t device;
@@ -78,7 +78,7 @@ Status check_device_of(const hetcomm_communicator_t* communicator, const DeviceO
                                                of.rank, of.device, count - 1));
 }
 
-// Writes to |outputs| what the link model says about the link between two devices.
+// Writes the route between two devices, according to the link model, to |outputs|.
 Status tell_link(hetcomm_communicator_t* communicator, const DeviceOfRank& from,
                  const DeviceOfRank& to, const LinkOutputs& outputs) {
   HETCOMM_RETURN_IF_ERROR(check(communicator));
@@ -109,7 +109,7 @@ Status tell_link(hetcomm_communicator_t* communicator, const DeviceOfRank& from,
 }
 
 // Returns the deadline of a call that starts now. Also passes the time limit to |bootstrap|, which
-// names it in failure texts.
+// includes it in error texts.
 uint64_t deadline_of(const hetcomm::Context& context, Bootstrap& bootstrap,
                      const hetcomm_communicator_options_t& options) {
   const uint64_t timeout = options.timeout_ns != 0
@@ -135,8 +135,8 @@ Status make(hetcomm_context_t* context, Bootstrap& bootstrap,
   return {};
 }
 
-// Checks that |bootstrap| can be shrunk, and that it numbers the ranks like |old|, whose lost ranks
-// it will leave out.
+// Checks that |bootstrap| can be shrunk, and that its rank and size are those of |old|, whose lost
+// ranks the rebuild excludes.
 Status check_shrink(const Communicator& old, Bootstrap& bootstrap) {
   if (bootstrap.survivor_finder() == nullptr) {
     return Status(
@@ -265,8 +265,8 @@ hetcomm_status_t hetcomm_communicator_split(hetcomm_communicator_t* communicator
     if (color < 0 && color != HETCOMM_NO_COLOR) {
       refused = Status(Code::kInvalidArgument, "color has to be 0 or more, or HETCOMM_NO_COLOR");
     }
-    // The handle is allocated before split(), which tells the other ranks whether this rank takes
-    // part.
+    // The handle is allocated before split(), because split() tells the other ranks whether this
+    // rank can participate.
     std::unique_ptr<hetcomm_communicator> handle(new (std::nothrow) hetcomm_communicator{});
     if (handle == nullptr && refused.ok()) refused = Code::kOutOfMemory;
     auto made = hetcomm::split(*communicator->impl, color, key, refused);

@@ -1,4 +1,4 @@
-// Defines former names of functions (hetcomm/compat.h), for programs that were linked with them.
+// Defines old names of functions (hetcomm/compat.h), for programs that were linked against them.
 // Version 1.0 will remove these names.
 #include <hetcomm/hetcomm.h>
 

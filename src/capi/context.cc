@@ -37,7 +37,7 @@ using hetcomm::Status;
 namespace variable = hetcomm::variable;
 namespace capi = hetcomm::capi;
 
-// Returns the transports of this build. They do not register themselves.
+// Returns the transports of this build.
 std::vector<std::unique_ptr<hetcomm::TransportFactory>> all_transports() {
   std::vector<std::unique_ptr<hetcomm::TransportFactory>> factories;
   factories.push_back(hetcomm::make_self_factory());
@@ -100,16 +100,16 @@ Status create_context(const hetcomm_context_options_t& options, hetcomm_context_
   return {};
 }
 
-// Checks that the CPU may access |address|.
+// Checks that |address| does not point to device memory that the CPU cannot access.
 Status check_plain(const hetcomm::DeviceSet& devices, const void* address) {
   const Code code = devices.check_plain(reinterpret_cast<uintptr_t>(address));
   if (code == Code::kOk) return {};
   return Status(code, std::string(capi::text_of_plain(code)));
 }
 
-// Checks, as far as possible, that |size| bytes starting at |address| can be memory of device
-// |index|. Sets |*allocation| to the beginning of the allocation that contains them, or to
-// |address| if the host can access the device's memory.
+// Checks, as far as possible, that the |size| bytes at |address| are memory of device |index|. Sets
+// |*allocation| to the beginning of the allocation that contains them, or to |address| if the host
+// can access the device's memory.
 Status check_wrapped(const hetcomm::DeviceSet& devices, size_t index, const void* address,
                      uint64_t size, const void** allocation) {
   *allocation = address;
@@ -149,8 +149,8 @@ Status check_wrapped(const hetcomm::DeviceSet& devices, size_t index, const void
   return {};
 }
 
-// Lets a device retain memory that a caller has named (DeviceTable::retain). The destructor
-// releases the memory, unless hand_over() has left that to a Memory.
+// Lets a device retain the memory of a hetcomm_memory_wrap() call (DeviceTable::retain). The
+// destructor releases the memory, unless hand_over() has transferred this duty to a Memory.
 class Retained {
  public:
   Retained(const Device& device, void* address) : device_(device), address_(address) {}
@@ -170,8 +170,8 @@ class Retained {
   void hand_over() { held_ = false; }
 
  private:
-  // Returns why the device refuses the memory. This is the rule that the device reports, if it
-  // reports one.
+  // Returns the reason why the device refuses the memory: the rule that the device reports, or
+  // otherwise a text for |status|.
   std::string why(hetcomm_status_t status, uint64_t size) const {
     const char* const kind = device_.table->kind;
     std::array<char, 256> rule{};

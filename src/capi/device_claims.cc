@@ -16,7 +16,7 @@
 namespace hetcomm::capi {
 namespace {
 
-// Fills in the abstract socket address for the claim of the device at |pci_address|.
+// Fills in the abstract socket address that claims the device at |pci_address|. Returns its length.
 socklen_t fill_address(const char* pci_address, sockaddr_un* out_address) {
   const std::string name = fmt::format("hetcomm-device-{}", pci_address);
   out_address->sun_family = AF_UNIX;
@@ -25,7 +25,7 @@ socklen_t fill_address(const char* pci_address, sockaddr_un* out_address) {
   return static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + length);
 }
 
-// Returns the process that has claimed |address|, or 0 if it is unknown.
+// Returns the id of the process that has claimed |address|, or 0 if it is unknown.
 pid_t owner_of(const sockaddr* address, socklen_t length) {
   const UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   ucred owner{};

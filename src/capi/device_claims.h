@@ -1,7 +1,7 @@
-// Detects that two processes on one host use the same device. Most often the cause is that every
-// rank was given the first device. A process claims a device by a socket that is visible only on
-// this host. The claim ends with the process. Devices are told apart by their PCI addresses, so a
-// device without one is never claimed.
+// Detects when two processes on the same host use the same device, usually because every rank was
+// configured to use the first device. A process claims a device by binding an abstract UNIX socket,
+// which is visible only on this host. The claim ends when the process exits. Devices are identified
+// by their PCI addresses, so a device without one is never claimed.
 #pragma once
 
 #include <mutex>
@@ -15,7 +15,7 @@ namespace hetcomm::capi {
 
 class DeviceClaims {
  public:
-  // Claims |device|, or warns if another process has claimed it. Errors while claiming are ignored.
+  // Claims |device|, or logs a warning if another process has claimed it. Other errors are ignored.
   // [any-thread]
   void claim(const Device& device, Log& log);
 

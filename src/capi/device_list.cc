@@ -33,8 +33,8 @@ Status unknown_kind(Code code, std::string_view kind, const Plugins& plugins) {
                                   printable(kind), fmt::join(known, ", ")));
 }
 
-// Wraps the device |made|, which comes from a plug-in, in checks of its calls. Destroys the device
-// on failure.
+// Wraps the device |made|, which comes from a plug-in, so that its calls are checked. Destroys the
+// device on failure.
 Result<Device> checked(Result<Device> made) {
   if (!made.ok()) return made;
   Result<Device> device = make_checked_device(*made);
@@ -42,7 +42,7 @@ Result<Device> checked(Result<Device> made) {
   return device;
 }
 
-// Makes a device from an item like "sim-handle" or "sim-address:bandwidth=10G:latency=2us".
+// Creates a device from an item like "sim-handle" or "sim-address:bandwidth=10G:latency=2us".
 Result<Device> make_device(std::string_view item, const Plugins& plugins) {
   const size_t colon = item.find(':');
   const std::string_view kind = item.substr(0, colon);
@@ -59,7 +59,7 @@ Result<Device> make_device(std::string_view item, const Plugins& plugins) {
   return create_sim_device(kind, options);
 }
 
-// Replaces "{local_rank}" in |names| by this process's local rank.
+// Replaces each "{local_rank}" in |names| by this process's local rank.
 Result<std::string> fill_in_local_rank(std::string_view names) {
   constexpr std::string_view kPlaceholder = "{local_rank}";
   std::string filled(names);

@@ -1,4 +1,4 @@
-// Makes the devices that HETCOMM_DEVICES names. A context takes ownership of them later.
+// Creates the devices that HETCOMM_DEVICES lists. A context takes ownership of them later.
 #pragma once
 
 #include <string_view>
@@ -12,7 +12,7 @@
 
 namespace hetcomm::capi {
 
-// Owns devices, and destroys those that no context has taken.
+// Owns devices until a context takes them. The destructor destroys the devices that were not taken.
 class DeviceList {
  public:
   DeviceList() = default;
@@ -20,20 +20,20 @@ class DeviceList {
   DeviceList& operator=(const DeviceList&) = delete;
   ~DeviceList();
 
-  // Adds the host, and the devices that HETCOMM_DEVICES names. Plug-ins of HETCOMM_DEVICE_PLUGINS
-  // may provide their kinds.
+  // Adds the host, and the devices that HETCOMM_DEVICES lists. Their kinds are those of the library
+  // and of the plug-ins in HETCOMM_DEVICE_PLUGINS.
   Status make(const Config& config, Log& log);
-  // Transfers ownership of the devices to the caller, which destroys them.
+  // Transfers ownership of the devices to the caller, which must destroy them.
   std::vector<Device> take() { return std::exchange(devices_, {}); }
 
  private:
   std::vector<Device> devices_;
 };
 
-// Returns whether the library itself provides devices of |kind|.
+// Returns true if the library itself provides devices of |kind|.
 bool is_own_kind(std::string_view kind);
 
-// Makes a device from |native|, an object of |kind| that a framework already uses.
+// Creates a device from |native|, an object of |kind| that a framework already uses.
 Result<Device> make_native_device(std::string_view kind, void* native, const Config& config,
                                   Log& log);
 

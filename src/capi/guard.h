@@ -1,4 +1,4 @@
-// Defines the handle types of the C ABI, and the checks of handles that every entry point makes.
+// Defines the handle types of the C ABI, and the handle checks that entry points perform.
 #pragma once
 
 #include <cstring>
@@ -22,9 +22,9 @@
 
 namespace hetcomm::capi {
 
-// Each handle's object holds the tag of its type. A check of the tag detects handles that were
-// destroyed, and pointers that never were such a handle. In debug builds destroyed objects stay
-// readable for this check. In release builds the check finds most mistakes.
+// The object behind each handle stores the tag of its type. Checking the tag detects destroyed
+// handles and pointers that are not handles of this type. Debug builds keep destroyed objects
+// readable for this check. Release builds do not, so there the check misses some destroyed handles.
 enum class Tag : uint64_t {
   kContext = 0x6865746361637478,
   kMemory = 0x686574636d656d6f,
@@ -38,7 +38,7 @@ enum class Tag : uint64_t {
   kStream = 0x6865746373747265,
 };
 
-// Holds a memory for each device allocation into which callers have passed plain pointers.
+// Holds a hetcomm_memory for each device allocation that callers have passed plain pointers to.
 // [any-thread]
 class PointerMemories {
  public:
@@ -47,7 +47,7 @@ class PointerMemories {
   PointerMemories& operator=(const PointerMemories&) = delete;
   ~PointerMemories();
 
-  // Returns the memory for the allocation |found|. Makes it if there is none.
+  // Returns the memory for the allocation |found|, and creates it if necessary.
   hetcomm_memory* find(Context& context, const DeviceKinds::Found& found);
 
  private:
@@ -64,8 +64,8 @@ struct hetcomm_memory : hetcomm::Memory {
       : hetcomm::Memory(owner.devices(), device_index, base, bytes, owned), context(owner) {
     context.add_object();
   }
-  // Makes a memory for an allocation of the caller's. It does not count as an object of the
-  // context.
+  // Creates a memory for an allocation that the caller owns. It does not count as an object of the
+  // context, and so does not keep the context in use.
   hetcomm_memory(hetcomm::Context& owner, size_t device_index, void* base, uint64_t bytes,
                  Unowned unowned)
       : hetcomm::Memory(owner.devices(), device_index, base, bytes, unowned), context(owner) {}
@@ -123,8 +123,8 @@ struct hetcomm_group {
 
 namespace hetcomm::capi {
 
-// Stores the text of a completion until this thread stores the next one, and returns the stored
-// text.
+// Stores |text|, the text of a completion, until this thread stores the next one. Returns the
+// stored string, which is empty if memory runs out.
 const char* keep_text(const std::string& text) noexcept;
 inline Status check_alive(const Context& context) {
   if (context.alive()) [[likely]]
@@ -157,8 +157,8 @@ inline Status bad_handle(const char* name) {
   return Status(Code::kInvalidArgument, std::string(name) + " was destroyed, or is no such handle");
 }
 
-// Keeps the memory of a destroyed handle readable until thousands of other handles were destroyed.
-// Only debug builds use it. |memory| comes from operator new.
+// Keeps the memory of a destroyed handle readable until thousands of other handles have been
+// destroyed. Only debug builds call it. |memory| must be from operator new.
 void quarantine(void* memory, size_t size) noexcept;
 
 template <typename Handle>

@@ -1,4 +1,5 @@
-// Implements the C ABI of status names, versions, variables and transports (hetcomm/info.h).
+// Implements the C ABI of status names, versions, variables and transports (hetcomm/status.h,
+// hetcomm/info.h).
 #include "src/capi/guard.h"
 #include "src/capi/output.h"
 #include "src/capi/variables.h"
@@ -15,8 +16,8 @@ void copy_text(std::string_view from, char* to, size_t capacity) {
   to[size] = '\0';
 }
 
-// Returns a text for each variable, with its meaning and its allowed values. The texts live as long
-// as the process.
+// Returns the meaning and the allowed values of each variable. The strings stay valid until the
+// process exits.
 const std::vector<std::string>& meanings() {
   static const auto* const texts = [] {
     auto* made = new std::vector<std::string>();

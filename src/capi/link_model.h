@@ -1,4 +1,4 @@
-// Writes a link model in the formats of HETCOMM_TOPOLOGY_*.
+// Declares a function that writes a link model in the formats HETCOMM_TOPOLOGY_*.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace hetcomm::capi {
 
-// Returns |model| as text. Fails with INVALID_ARGUMENT if there is no such format.
+// Returns |model| in |format|. Fails with INVALID_ARGUMENT if |format| is unknown.
 Result<std::string> write_link_model(const topology::LinkModel& model, int32_t format);
 
 }  // namespace hetcomm::capi

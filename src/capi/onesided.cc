@@ -28,10 +28,11 @@ hetcomm_status_t check_remote(const hetcomm_remote_memory_t* remote) {
   return HETCOMM_OK;
 }
 
-// Handles a call without options on the fast path. |buffer| is the host memory of a put or get, and
-// null for an atomic operation. If the remote memory is mapped and the range is short, act(there)
-// performs the operation. Otherwise a put or get is started. |plain| is the caller's address that
-// the operation accesses. Returns false for all other calls, which post_access() handles.
+// Fast path for calls without options. |buffer| is the host memory of a put or get, and null for an
+// atomic operation. |plain| is the caller's address that the operation accesses. If the remote
+// memory is mapped and the range is short, act(there) performs the operation, where |there| is the
+// mapped address. Otherwise a put or get is started. Returns false for all other calls, which
+// post_access() handles.
 template <OperationKind kKind, typename Act>
 [[gnu::always_inline]] inline bool post_plain(hetcomm_remote_memory_t* remote, uint64_t offset,
                                               uint64_t length, const hetcomm_buffer_t* buffer,
@@ -61,8 +62,7 @@ bool is_plain_host(const hetcomm_buffer_t& buffer) {
   return buffer.memory == nullptr && buffer.offset != 0;
 }
 
-// Handles an atomic operation on the fast path. Returns false for calls that post_access() has to
-// handle.
+// Fast path for atomic operations. Returns false for calls that post_access() must handle.
 template <OperationKind kKind, typename Act>
 [[gnu::always_inline]] inline bool post_plain_atomic(hetcomm_remote_memory_t* remote,
                                                      uint64_t offset, uint64_t* out_previous,
@@ -209,7 +209,7 @@ hetcomm_status_t hetcomm_put(hetcomm_remote_memory_t* remote, uint64_t offset,
     return HETCOMM_OK;
   }
   AccessArguments access{.offset = offset};
-  // The value is read here and not with the other options, because it is an operand of the put.
+  // |notify_value| is an operand of the put, so it is read here and not with the other options.
   if (options != nullptr &&
       options->struct_size >=
           offsetof(hetcomm_operation_options_t, notify_value) + sizeof(options->notify_value)) {

@@ -1,4 +1,4 @@
-// Declares the sizes that libhetcomm's output structures had in their first release
+// Defines the sizes that libhetcomm's output structures had in their first release
 // (src/wall/output.h).
 #pragma once
 

@@ -23,8 +23,8 @@ using hetcomm::Status;
 namespace capi = hetcomm::capi;
 using capi::post;
 
-// Posts the common call: one buffer in host memory, no options, and no errors. Returns null for all
-// other calls, which post() handles.
+// Fast path for the common call, with one buffer in host memory, no options and valid arguments.
+// Returns null for all other calls, which post() handles.
 template <OperationKind kKind>
 [[gnu::always_inline]] inline Operation* post_plain(hetcomm_communicator_t* communicator,
                                                     int32_t peer, uint64_t tag, uint64_t ignore,
@@ -44,7 +44,7 @@ template <OperationKind kKind>
   return own.poster().post_plain<kKind>(peer, tag, ignore, buffer);
 }
 
-// Returns the request's operation. If the handle cannot be used, returns null and sets |*status|.
+// Returns the operation of |request|. If the handle is invalid, returns null and sets |*status|.
 OperationRef find(hetcomm_request_t* request, hetcomm_status_t* status) {
   OperationRef found = hetcomm::decode_handle(request);
   if (found.operation == nullptr) [[unlikely]] {
@@ -76,7 +76,7 @@ inline void fill_completion(const Operation& operation, hetcomm_completion_t* ou
   out->text = "";
 }
 
-// Writes the outcome of |operation| to |out|, unless that is null. Returns whether the caller must
+// Writes the outcome of |operation| to |out|, unless |out| is null. Returns true if the caller must
 // release the operation's slot. A prepared operation keeps its slot.
 [[gnu::always_inline]] inline bool report(Operation& operation, hetcomm_completion_t* out) {
   if (out != nullptr) {
@@ -90,8 +90,8 @@ inline void fill_completion(const Operation& operation, hetcomm_completion_t* ou
   return false;
 }
 
-// Reports a complete operation and releases its slot, unless it is prepared. Returns false if
-// another thread has already reported it.
+// Reports a completed operation and releases its slot, unless the operation is prepared. Returns
+// false if another thread has already reported the operation.
 [[gnu::always_inline]] inline bool consume(const OperationRef& ref, hetcomm_completion_t* out) {
   Operation& operation = *ref.operation;
   Engine& engine = *operation.slot.engine;
@@ -112,7 +112,7 @@ hetcomm_status_t stale() {
   return capi::fail(Code::kStaleHandle, hetcomm::code_text(Code::kStaleHandle));
 }
 
-// Like find(), but refuses a prepared request that was not started.
+// Like find(), but also fails for a prepared request that was not started.
 OperationRef find_started(hetcomm_request_t* request, hetcomm_status_t* status) {
   const OperationRef found = find(request, status);
   if (found.operation == nullptr || !found.is(OperationState::kPrepared)) return found;
@@ -120,7 +120,7 @@ OperationRef find_started(hetcomm_request_t* request, hetcomm_status_t* status) 
   return {};
 }
 
-// Returns the absolute time at which a wait times out.
+// Returns the absolute time at which a wait with |timeout_ns| times out.
 uint64_t wait_deadline(uint64_t timeout_ns) {
   if (timeout_ns == HETCOMM_TIMEOUT_DEFAULT || timeout_ns == HETCOMM_TIMEOUT_INFINITE) {
     return hetcomm::kForever;
@@ -128,7 +128,8 @@ uint64_t wait_deadline(uint64_t timeout_ns) {
   return hetcomm::deadline_after(hetcomm::now_ns(), timeout_ns);
 }
 
-// Waits for a request that is not complete yet. Fails for a handle that cannot be used.
+// Slow path of hetcomm_request_wait(): waits for a request that is not complete yet, and reports
+// invalid handles.
 [[gnu::noinline]] hetcomm_status_t wait_slowly(hetcomm_request_t* request, uint64_t timeout_ns,
                                                hetcomm_completion_t* out_completion) noexcept {
   hetcomm_status_t status = HETCOMM_OK;
@@ -147,7 +148,7 @@ uint64_t wait_deadline(uint64_t timeout_ns) {
   return consume(ref, out_completion) ? HETCOMM_OK : stale();
 }
 
-// --- waiting for any of several ---
+// --- waiting for any one of multiple requests ---
 
 using Requests = std::span<hetcomm_request_t* const>;
 
@@ -156,10 +157,10 @@ struct Found {
   size_t index = 0;
 };
 
-// Finds a request in |all| that has completed recently, by the index that find_or_mark() has stored
-// in an earlier call. If it finds none, the caller must check all requests.
+// Finds a request in |all| that has completed recently, by the index that find_or_mark() stored in
+// its operation in an earlier call. If it finds none, the caller must check all requests.
 Found find_recent(Requests all) {
-  // Skips requests at both ends that callers have set to null, as they do with ended requests.
+  // Skip null entries at both ends. Callers set entries to null after their requests have ended.
   size_t front = 0;
   size_t back = all.size();
   while (front < back && all[front] == nullptr && all[back - 1] == nullptr) ++front, --back;
@@ -169,8 +170,8 @@ Found find_recent(Requests all) {
   if (any.operation == nullptr) return {};
   Found found;
   any.operation->slot.engine->completions().find([&](Operation& operation) {
-    // If the caller has refilled its list at the back, the request may have moved up to kNear
-    // entries towards the front.
+    // If the caller removes ended requests and appends new ones, requests move toward the front. So
+    // kNear entries are checked, from the stored index toward the front.
     constexpr size_t kNear = 16;
     size_t index = operation.wait_index.load(std::memory_order_relaxed);
     const size_t first_index = index > kNear ? index - kNear : 0;
@@ -185,12 +186,12 @@ Found find_recent(Requests all) {
   return found;
 }
 
-// The index at which this thread's last call found a request. Searches begin there, because the
+// The index at which this thread's last call found a request. Searches start there, because the
 // requests before it have usually ended.
 thread_local size_t last_found = 0;
 
 // Finds a request that has ended. If there is none, stores in each operation its index in the list,
-// for find_recent(). Fails if a request cannot be waited for.
+// for find_recent(). Fails if it is not possible to wait for one of the requests.
 Status find_or_mark(Requests all, Engine** engine, Found* found) {
   if (all.size() >= UINT32_MAX) return Status(Code::kOutOfRange, "more than 2^32 - 2 requests");
   const size_t first = last_found < all.size() ? last_found : 0;
@@ -398,7 +399,7 @@ hetcomm_status_t hetcomm_request_wait_any(size_t count, hetcomm_request_t* const
       HETCOMM_RETURN_IF_ERROR(find_or_mark(all, &engine, &found));
     }
     if (found.ref.operation == nullptr) {
-      uint64_t seen = 0;  // 0 makes the first look() check all requests
+      uint64_t seen = 0;  // forces the first look() to check all requests
       const auto look = [&] {
         const uint64_t ends = engine->ends() + 1;
         if (ends != std::exchange(seen, ends)) found = find_done(all);
@@ -460,8 +461,8 @@ hetcomm_status_t hetcomm_request_destroy(hetcomm_request_t* request) noexcept {
       Communicator::of(operation).release(operation);
       return {};
     }
-    // The request can be destroyed if it is complete, or prepared and not started. Otherwise
-    // another thread is reporting the operation.
+    // The request can be destroyed if it is complete, or prepared and idle. Otherwise another
+    // thread is currently reporting it.
     const bool ours = operation.claim(ref.generation) ||
                       (ref.is(OperationState::kPrepared) && operation.prepared);
     if (!ours) return Status(Code::kStaleHandle);

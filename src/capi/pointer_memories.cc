@@ -1,4 +1,4 @@
-// Makes buffers from plain pointers into device memory.
+// Implements hetcomm_buffer_pointer(), which makes buffers from plain pointers.
 #include <algorithm>
 #include <map>
 #include <mutex>
@@ -17,14 +17,15 @@ struct PointerMemories::Table {
     uint64_t allocation_id = 0;
   };
   std::mutex mutex;
-  // Memories by device and first byte. Guarded by |mutex|.
+  // Memories by device index and base address. Guarded by |mutex|.
   std::map<std::pair<size_t, void*>, Known> known;
-  // Memories whose allocations no longer exist, but which operations still use. Guarded by |mutex|.
+  // Memories whose allocations no longer exist, but which operations may still use. Guarded by
+  // |mutex|.
   std::vector<std::unique_ptr<hetcomm_memory>> gone;
-  size_t sweep_at = 1;  // at this size of |gone|, keep() frees its unused memories
+  size_t sweep_at = 1;  // size of |gone| at which keep() frees the unused memories in it
 
-  // Moves |memory| to |gone|. Frees memories there that are no longer used, at amortized constant
-  // cost.
+  // Moves |memory| to |gone|. From time to time also frees memories in |gone| that are no longer
+  // used, at amortized constant cost.
   void keep(std::unique_ptr<hetcomm_memory>& memory) {
     gone.push_back(std::move(memory));
     if (gone.size() < sweep_at) return;
@@ -59,8 +60,8 @@ Status check_range(uint64_t before, uint64_t length, uint64_t size) {
                 "the range ends past the allocation's " + std::to_string(size) + " bytes");
 }
 
-// Returns the failure for a pointer about which device |index| has returned |code|. Either its
-// device memory was freed, or the device cannot tell whether the pointer is its memory.
+// Returns the failure of a lookup for which device |index| has returned |code|. Either the
+// pointer's device memory was freed, or the device cannot determine whether it owns the pointer.
 Status refusal(const DeviceSet& devices, Code code, size_t index) {
   const Device& device = devices.device(index);
   const char* const kind = device.table->kind;

@@ -17,7 +17,7 @@ Code reject_if(const Refusal& refusal) {
   return reject(refusal.code, refusal.text);
 }
 
-// Checks the arguments, but not the options. Modifies nothing.
+// Checks |arguments|, except their options. On failure it also stores the error text of the call.
 Code check_post(Communicator& communicator, const PostArguments& arguments,
                 hetcomm_request_t** out_request) {
   if (out_request == nullptr) return reject(Code::kInvalidArgument, "out_request is null");

@@ -1,12 +1,13 @@
-// Posts operations through the C ABI. All data calls share these checks and this exception wall.
+// Declares the checks that data calls of the C ABI share, and post(), which checks and posts an
+// operation and catches exceptions.
 #pragma once
 
 #include "src/capi/guard.h"
 
 namespace hetcomm::capi {
 
-// Says why a call is refused. |code| is kOk if the call is not refused. |text| is a literal, so
-// that the checks allocate no memory.
+// The reason why a call is refused. |code| is kOk if the call is not refused. |text| refers to a
+// string literal, so the checks allocate no memory.
 struct Refusal {
   Code code = Code::kOk;
   std::string_view text;
@@ -14,13 +15,13 @@ struct Refusal {
 inline constexpr std::string_view kForbiddenText =
     "a plain pointer leads to memory of a device, which only its hetcomm_memory_t names: "
     "hetcomm_buffer_memory() makes a buffer of it, hetcomm_memory_wrap() a memory";
-// Returns the text for a plain pointer that DeviceSet::check_plain() has refused with |code|.
+// Returns the error text for a plain pointer that DeviceSet::check_plain() has refused with |code|.
 inline std::string_view text_of_plain(Code code) {
   return code == Code::kInvalidArgument
              ? kForbiddenText
              : "a device failed, and cannot tell whether a plain pointer leads to its memory";
 }
-// Checks |buffers|, which a call has passed. |devices| are those of the call's context.
+// Checks the |buffers| of a call. |devices| are the devices of the call's context.
 inline Refusal check_buffers(const DeviceSet& devices, const hetcomm_buffer_t* buffers,
                              size_t count) {
   for (size_t i = 0; i < count; ++i) {
@@ -39,7 +40,7 @@ inline Refusal check_buffers(const DeviceSet& devices, const hetcomm_buffer_t* b
   }
   return {};
 }
-// Checks |group|. Null means no group.
+// Checks the |group| of a call on |communicator|. Null means no group.
 inline Refusal check_group(const hetcomm_group_t* group, const Communicator* communicator) {
   if (group == nullptr) return {};
   if (!is_good(group)) {
@@ -51,7 +52,7 @@ inline Refusal check_group(const hetcomm_group_t* group, const Communicator* com
   return {};
 }
 
-// Checks |stream|. Null means no stream.
+// Checks the |stream| of a call on |communicator|. Null means no stream.
 inline Refusal check_stream(const hetcomm_stream_t* stream, Communicator* communicator) {
   if (stream == nullptr) return {};
   if (!is_good(stream)) {
@@ -63,10 +64,11 @@ inline Refusal check_stream(const hetcomm_stream_t* stream, Communicator* commun
   return {};
 }
 
-// Checks |arguments|, reads their options, and posts (or only prepares) the operation.
+// Checks |arguments|, reads their options, and posts the operation, or only prepares it if
+// |prepared| is set.
 hetcomm_status_t post(Communicator* communicator, PostArguments arguments, bool prepared,
                       hetcomm_request_t** out_request) noexcept;
-// Checks the handle |communicator|, and posts the operation.
+// Checks the handle |communicator|, and then calls the overload above.
 inline hetcomm_status_t post(hetcomm_communicator_t* communicator, const PostArguments& arguments,
                              bool prepared, hetcomm_request_t** out_request) noexcept {
   if (communicator == nullptr) return fail(Code::kInvalidArgument, "communicator is null");

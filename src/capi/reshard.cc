@@ -112,7 +112,7 @@ hetcomm_part_t given_of(const Part& part) {
   return given;
 }
 
-// Converts the placement on mesh axis |axis|, along which there are |ranks| ranks.
+// Converts the placement on mesh axis |axis|, which has |ranks| ranks.
 Result<Placement> placement_of(const hetcomm_placement_t& given, uint64_t ranks, size_t axis) {
   if (given.kind < HETCOMM_PLACEMENT_REPLICATE || given.kind > HETCOMM_PLACEMENT_AVERAGE) {
     return Status(Code::kInvalidArgument,
@@ -162,7 +162,8 @@ reshard::OrderOptions order_options(const hetcomm_reshard_options_t& known) {
           .in_flight = std::max(known.in_flight, 1u),
           .overflow = static_cast<reshard::Overflow>(known.overflow),
           .landing_bytes = known.landing_bytes,
-          // A plan with a rate limit shares links by weight, so its weight is at least 1.
+          // A plan with a rate limit shares network interfaces by weight, so its weight is at least
+          // 1.
           .weight = known.max_bytes_per_second > 0 ? std::max(known.weight, 1u) : known.weight,
           .bytes_per_second = known.max_bytes_per_second};
 }
@@ -243,7 +244,7 @@ Status make_reshard(hetcomm::Communicator& communicator, std::vector<reshard::Te
   return {};
 }
 
-// Checks those of |buffers| in which this rank has data.
+// Checks those |buffers| in which this rank has data.
 Status check_buffers(const hetcomm::DeviceSet& devices, const hetcomm_buffer_t* buffers,
                      const std::vector<reshard::ProgramSide>& sides) {
   if (buffers == nullptr) return {};

@@ -9,8 +9,8 @@ using hetcomm::Status;
 using hetcomm::UserStream;
 namespace capi = hetcomm::capi;
 
-// Lets all jobs create the objects that they cannot create while a stream of device |index| is held
-// back. Does so only once for each device.
+// Makes all jobs create in advance the objects that they cannot create while a stream of device
+// |index| is held. Does this only once for each device.
 void prepare(hetcomm::Context& context, size_t index) {
   if (context.devices().has_user_streams(index)) return;
   context.devices().note_user_streams(index);
@@ -20,7 +20,8 @@ void prepare(hetcomm::Context& context, size_t index) {
   }
 }
 
-// Makes a stream for |device| of |context|. open(devices, index, held) opens the native stream.
+// Makes a stream for |device| of |context|. open(devices, index, held) opens or creates the native
+// stream.
 template <typename Open>
 Status make(hetcomm_context_t* context, int32_t device, uint32_t flags,
             hetcomm_stream_t** out_stream, Open&& open) {

@@ -1,4 +1,4 @@
-// Implements the C ABI of topologies (hetcomm/topology.h), and the former functions of link models
+// Implements the C ABI of topologies (hetcomm/topology.h), and the old functions of link models
 // (hetcomm/compat.h).
 #include <algorithm>
 #include <cstring>
@@ -38,7 +38,7 @@ Result<std::string> write(const topology::HostView& view, int32_t format) {
   }
 }
 
-// Refuses a caller's string that is too long before it is copied.
+// Refuses a document that is longer than 8 MiB, without reading past this limit.
 Status check_length(const char* text) {
   if (strnlen(text, topology::kMaxLinkModelBytes + 1) <= topology::kMaxLinkModelBytes) return {};
   return {Code::kInvalidArgument, "the document is longer than 8 MiB"};

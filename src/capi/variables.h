@@ -1,4 +1,4 @@
-// Lists all environment variables of the library, grouped by layer. hetcomm_info shows them in this
+// Lists all environment variables of the library, grouped by layer. hetcomm_info lists them in this
 // order.
 #pragma once
 

@@ -1,6 +1,7 @@
 // AddressBook holds the addresses at which the control planes of all ranks listen. In a small job
-// every rank has sent all its addresses. In a large job the digest has one address of each rank.
-// The rank's other addresses are learned from that rank, or from ranks that know them.
+// every rank has sent all its addresses. In a large job the digest contains one address of each
+// rank, and the rank's other addresses are learned from that rank or from ranks that have learned
+// them.
 #pragma once
 
 #include <cstdint>
@@ -29,8 +30,8 @@ class AddressBook {
   // Records that |rank| listens at |addresses| and at no others. An empty list changes nothing.
   void learn(int rank, std::vector<Address> addresses);
 
-  // Encodes the addresses of |rank| for learn_text() on another rank. Returns "" if only the one
-  // from the digest is known.
+  // Encodes the addresses of |rank| for learn_text() on another rank. Returns "" if only the
+  // address from the digest is known.
   std::string text(int rank) const;
   // Records the addresses in |text|. Returns false, and records nothing, if |text| is malformed.
   bool learn_text(int rank, const std::string& text);
@@ -41,8 +42,8 @@ class AddressBook {
   std::vector<uint16_t> ports_;
   const std::vector<Address>* learned(int rank) const;
 
-  // Addresses that ranks have sent, by rank. An entry that is empty or beyond the end was not
-  // learned.
+  // The addresses that ranks have sent, by rank. If a rank has sent none, its entry is empty or
+  // beyond the end.
   std::vector<std::vector<Address>> learned_;
 };
 

@@ -38,8 +38,8 @@ Status ControlConnection::start(StreamSocket socket, int own_process) {
   local_ = peer_address_.family() == AF_UNIX;
   awaits_process_ = local_ && socket_.tls() == nullptr;
   if (awaits_process_) HETCOMM_RETURN_IF_ERROR(hand_over(own_process));
-  // No event announces data that came with the end of a TLS handshake, but the socket is writable
-  // immediately.
+  // There may be no event for data that arrived with the end of a TLS handshake, but the socket is
+  // writable immediately.
   wants_write_ = !socket_.flushed() || socket_.buffered();
   return poller_.add(socket_.get(), wants_write_ ? EPOLLIN | EPOLLOUT : EPOLLIN, *this);
 }
@@ -50,7 +50,7 @@ bool ControlConnection::is_of_this_process() const {
   return peer.ok() && peer.value().process == getpid();
 }
 
-// Sends the descriptor with the first byte, for which a new local socket always has room.
+// Sends the descriptor with the first byte. A new local socket always has room for that byte.
 Status ControlConnection::hand_over(int own_process) {
   char byte = own_process >= 0 ? 'p' : '-';
   iovec piece{&byte, 1};
@@ -103,7 +103,7 @@ ssize_t ControlConnection::receive(void* data, size_t size) {
 }
 
 bool ControlConnection::send(const Frame& frame) {
-  if (ended_ || closing_) return true;  // nobody reads from it any longer
+  if (ended_ || closing_) return true;  // discards the frame, which nobody would read
   if (out_.size() > kMaxWaiting) {
     wants_room_ = true;
     return false;
@@ -141,7 +141,7 @@ void ControlConnection::on_events(uint32_t events) {
     }
   }
   if (!ended_ && ((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0 || socket_.buffered())) {
-    // Bytes that are left raise another event, after other connections have had their turn.
+    // Remaining bytes raise another event, so other connections are served first.
     constexpr size_t kMaxPasses = 16;
     read_in(kMaxPasses);
   }
@@ -188,8 +188,8 @@ void ControlConnection::parse() {
   in_.erase(in_.begin(), in_.begin() + static_cast<std::ptrdiff_t>(begin));
 }
 
-// Announces this side's end and waits for the peer's. If a socket is closed with unread data, the
-// kernel resets the connection, and sent frames may be lost.
+// Shuts down this side and waits until the peer has closed its side. If a socket is closed with
+// unread data, the kernel resets the connection, and sent frames may be lost.
 void ControlConnection::close() {
   if (ended_ || closing_) return;
   closing_ = true;
@@ -223,7 +223,7 @@ void ControlConnection::end(std::string why) {
 
 uint64_t ControlConnection::last_acknowledged_ns(uint64_t now) const {
   if (ended_ || !socket_.valid()) return 0;
-  // A local socket ends with its process, so the process lives.
+  // A local socket is closed when its process exits, so the process is alive.
   if (local_) return now;
   tcp_info info{};
   socklen_t length = sizeof(info);

@@ -1,9 +1,10 @@
 // A control connection carries frames both ways over a stream socket, after both sides have proved
 // the secret.
 //
-// Over a local socket each side first hands over a descriptor of its own process (a pidfd), which
-// becomes readable when the process exits, in any PID namespace. TLS carries no descriptors. With
-// TLS the end of the connection and the refusal of a new one are the only evidence of an exit.
+// Over a local socket each side first sends a descriptor of its own process (a pidfd), which
+// becomes readable when the process exits, in any PID namespace. Descriptors cannot be sent through
+// TLS. With TLS the end of the connection and the refusal of a new one are the only evidence of an
+// exit.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +32,8 @@ class ControlConnectionHandler {
   virtual void on_room(ControlConnection& connection) = 0;
   // Reports that the connection broke, and why.
   virtual void on_ended(ControlConnection& connection, const std::string& why) = 0;
-  // Reports, after close(), that all sent frames have left the socket.
+  // Reports, after close(), that the peer has closed its end too, or that the connection has
+  // broken.
   virtual void on_closed(ControlConnection& connection) = 0;
   // Receives a descriptor of the peer's process.
   virtual void on_process(ControlConnection& connection, UniqueFd process) = 0;
@@ -49,7 +51,8 @@ class ControlConnection final : private Watcher {
   ControlConnection(const ControlConnection&) = delete;
   ControlConnection& operator=(const ControlConnection&) = delete;
 
-  // Takes over |socket|. |own_process| is the pidfd to send over a local socket, -1 for none.
+  // Takes ownership of |socket|. |own_process| is the pidfd to send over a local socket, -1 for
+  // none.
   Status start(StreamSocket socket, int own_process);
   ConnectionId id() const { return id_; }
   int rank() const { return rank_; }
@@ -58,17 +61,18 @@ class ControlConnection final : private Watcher {
   bool is_of_this_process() const;
   const Address& peer_address() const { return peer_address_; }
 
-  // Queues |frame|. Returns false if too many bytes are queued already.
+  // Queues |frame|. Returns false if too many bytes are already queued; on_room() then follows.
   bool send(const Frame& frame);
-  // Sends the queued frames, then closes the socket. on_closed() follows, unless the owner destroys
-  // the connection first.
+  // Sends the queued frames, then shuts down the sending side. on_closed() follows, unless the
+  // owner destroys the connection first.
   void close();
   // Reads all data that has arrived and delivers its frames.
   void read_out();
   uint64_t last_acknowledged_ns(uint64_t now) const;
 
  private:
-  // The most bytes queued for a slow peer. News and letters are queued in lists of their own.
+  // While more than this many bytes are queued for a slow peer, send() refuses frames. News and
+  // letters have queues of their own.
   static constexpr size_t kMaxWaiting = 16 * 1024;
 
   void on_events(uint32_t events) override;

@@ -1,6 +1,6 @@
-// ControlPlane is the control plane of a job, as the job sees it: who is alive, who left, what was
-// aborted, and letters between ranks. It carries no user data. The context's control thread does
-// the work and puts the results into the mailbox.
+// ControlPlane is the job's interface to its control plane. It reports which ranks are alive, which
+// have left and what was aborted, and delivers letters between ranks. It carries no user data. The
+// context's control thread does the work and puts the results into the mailbox.
 //
 // Every call returns immediately, unless its comment says otherwise. Any thread may call a
 // ControlPlane, but only one thread at a time.
@@ -28,62 +28,63 @@ class Plane;
 
 class ControlPlane {
  public:
-  // Makes a listening control plane. Waits for the control thread.
+  // Creates a listening control plane. Waits for the control thread.
   static Result<std::unique_ptr<ControlPlane>> create(ControlThread& thread, Log& log,
                                                       const Config& config, Setup setup);
-  // Begins the goodbye, which the control thread completes in the background.
+  // Starts the goodbye, which the control thread completes in the background.
   ~ControlPlane();
   ControlPlane(const ControlPlane&) = delete;
   ControlPlane& operator=(const ControlPlane&) = delete;
 
-  // Results and letters arrive here.
+  // The mailbox in which results and letters arrive.
   Mailbox& mailbox() { return *mailbox_; }
 
-  // Profiles that this rank has received from other ranks.
+  // The profiles that this rank has received from other ranks.
   ProfileBook& profiles() { return *profiles_; }
 
   // The addresses at which peers find this rank.
   const std::vector<Address>& addresses() const { return addresses_; }
-  // Accepts connections from ranks that fit the credentials, and connects to the neighbours. Waits
-  // for the control thread.
+  // Accepts connections from ranks that match the credentials, and connects to the neighbours.
+  // Waits for the control thread.
   Status start(Membership membership);
-  // Neighbours that are not connected, and why.
+  // The neighbours that are not connected, and the reasons.
   struct Missing {
     std::vector<int> ranks;
-    std::string failure;  // why the last connection with ranks[0] ended or failed; empty: none has
+    std::string failure;  // why the last connection with ranks[0] ended or failed; or empty
     Status
         last_rejection;  // why this rank last dropped an incoming connection; ok: it dropped none
   };
-  // Waits for the control thread.
+  // Returns the neighbours that are not connected. Waits for the control thread.
   Missing missing_neighbours();
 
-  // Asks |rank|, the lower one, to connect, because this rank has lost all connections with it, up
+  // Asks the lower rank |rank| to connect, because this rank has lost all connections with it, up
   // to number |lost|.
   void knock(int rank, uint64_t lost);
-  // Withdraws the knock, since |rank| has connected.
+  // Withdraws the request of knock(), since |rank| has connected.
   void forget_knock(int rank);
-  // Tells |rank|, if it is higher, that this rank cannot connect to it. Tells |rank|, if it is
-  // lower, that its connections are dropped until it has sent its profile again.
+  // If |rank| is higher, notifies it that this rank cannot connect to it. If |rank| is lower,
+  // notifies it that its connections are dropped until it has sent its profile again.
   void refuse(int rank, std::string_view why);
-  // Tells |rank| that this rank exchanges no more messages with it, with the code and the text of
+  // Tells |rank| that this rank will exchange no more messages with it, with the code and text of
   // |why|.
   void give_up(int rank, const Status& why);
-  // Tells |rank| that this rank has called a collective operation of |communicator|.
+  // Tells |rank| that this rank has called a collective operation of |communicator|. |note| is sent
+  // with it.
   void tell_call(int rank, uint32_t communicator, ConstByteSpan note);
-  // Asks the witness of |rank|. The control thread of |rank| answers, and the answer arrives as
-  // kAnswer mail with |value|. A question replaces an equal one that is still queued.
+  // Sends |question| to the Witness of |rank|. The control thread of |rank| answers, and the answer
+  // arrives as kAnswer mail with |value|. A question replaces an equal one that is still queued.
   void ask(int rank, ConstByteSpan question, uint64_t value);
   // Sends this rank's profile to |rank|, which answers with its own. The answer arrives as
-  // kProfile. If it does not arrive, ask again.
+  // kProfile. If it does not arrive, call this again.
   void ask_profile(int rank);
   // Records that |rank| listens at |addresses|, according to its profile.
   void learn_addresses(int rank, std::vector<Address> addresses);
-  // Tell all ranks of an abort or of a failure.
+  // These notify all ranks of an abort, or of failed collective operations.
   void publish_abort(uint32_t communicator, std::string_view reason);
   void publish_collectives_failed(uint32_t communicator, const Status& why);
   // Records that data from |rank| has arrived, which is a sign of life.
   void note_data(int rank);
-  // Asks the other ranks about |rank|, to which this rank cannot connect.
+  // Asks the other ranks whether they have heard from |rank|, to which this rank cannot connect.
   void inquire(int rank);
 
  private:
@@ -95,7 +96,7 @@ class ControlPlane {
   ControlThread& thread_;
   std::shared_ptr<Mailbox> mailbox_;
   std::shared_ptr<ProfileBook> profiles_;
-  Plane* plane_ = nullptr;  // the thread owns it
+  Plane* plane_ = nullptr;  // owned by the control thread
   std::vector<Address> addresses_;
 };
 

@@ -18,13 +18,13 @@ namespace hetcomm::liveness {
 void ControlThread::Wake::ring() const {
   const uint64_t one = 1;
   const ssize_t put = ::write(fd_.get(), &one, sizeof(one));
-  static_cast<void>(put);  // a full counter means that it rings already
+  static_cast<void>(put);  // if the counter is full, a wake-up is already pending
 }
 
 void ControlThread::Wake::on_events(uint32_t /*events*/) {
   uint64_t count = 0;
   const ssize_t got = ::read(fd_.get(), &count, sizeof(count));
-  static_cast<void>(got);  // the event is level-triggered and would come again
+  static_cast<void>(got);  // if this fails, the level-triggered event comes again
 }
 
 Result<std::unique_ptr<ControlThread>> ControlThread::create(const ProcessorSet& processors) {
@@ -69,7 +69,7 @@ void ControlThread::call(const std::function<void()>& command) {
     try {
       command();
     } catch (const std::bad_alloc&) {
-      // The caller sees that |command| set none of its results.
+      // |command| has set no result, which tells the caller that it failed.
     }
     const std::lock_guard<std::mutex> lock(mutex_);
     done = true;
@@ -89,12 +89,13 @@ void ControlThread::run_commands() {
     try {
       command();
     } catch (const std::bad_alloc&) {
-      // A letter or a piece of news is lost, as if its author had had no memory for it.
+      // The command is dropped, as if its author had run out of memory.
     }
   }
 }
 
-// Reads everything before it looks at the clock, so that received data counts before any verdict.
+// Reads everything before it checks the clock, so that received data is counted before any rank is
+// declared dead.
 void ControlThread::drive() {
   run_commands();
   constexpr int kMaxRounds = 16;
@@ -113,7 +114,8 @@ void ControlThread::run() {
     try {
       drive();
     } catch (const std::bad_alloc&) {
-      // The dropped work recurs: news and letters are kept, and each tick looks for silence.
+      // The dropped work is repeated later: news and letters are kept, and each tick checks for
+      // silence.
     }
     uint64_t next = kForever;
     for (const auto& resident : residents_) next = std::min(next, resident->next_timer_ns());

@@ -1,6 +1,6 @@
-// The control thread is the one thread of a context on which its control planes live, in both
-// progress modes. It sleeps in epoll, reads and writes control connections, and runs timers. It
-// never takes the baton. A rank whose threads compute, or wait for each other, still answers.
+// Each context has one control thread, which runs all its control planes, in both progress modes.
+// The thread sleeps in epoll, reads and writes control connections, and runs timers. It never takes
+// the progress baton, so a rank whose threads compute or wait for each other still answers.
 #pragma once
 
 #include <condition_variable>
@@ -17,32 +17,32 @@
 
 namespace hetcomm::liveness {
 
-// A resident is driven by the control thread, which makes all calls.
+// An object that the control thread drives. Only that thread calls it.
 class Resident {
  public:
   virtual ~Resident() = default;
   virtual void tick(uint64_t now_ns) = 0;
   virtual uint64_t next_timer_ns() const = 0;
-  // Returns whether the resident has nothing more to do; the thread then destroys it.
+  // Returns whether the resident has nothing left to do. The thread then destroys it.
   virtual bool finished(uint64_t now_ns) const = 0;
 };
 
 class ControlThread {
  public:
-  // Restricts the thread to |processors| by narrow_thread(); an empty set leaves it unrestricted.
+  // Restricts the thread to |processors| by narrow_thread(). An empty set leaves it unrestricted.
   static Result<std::unique_ptr<ControlThread>> create(const ProcessorSet& processors = {});
   // The destructor waits until all residents have finished.
   ~ControlThread();
   ControlThread(const ControlThread&) = delete;
   ControlThread& operator=(const ControlThread&) = delete;
 
-  // Runs |command| on the control thread, soon and in order. [any-thread]
+  // Runs |command| on the control thread asynchronously. Commands run in order. [any-thread]
   void post(std::function<void()> command);
-  // Runs |command| on the control thread and waits for its end. The control thread itself must not
-  // call this. [any-thread]
+  // Runs |command| on the control thread and waits until it has returned. Must not be called on the
+  // control thread itself. [any-thread]
   void call(const std::function<void()>& command);
 
-  // The control thread alone calls these two.
+  // Only the control thread may call these two.
   Poller& poller() { return poller_; }
   void add(std::unique_ptr<Resident> resident) { residents_.push_back(std::move(resident)); }
 

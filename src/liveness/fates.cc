@@ -50,7 +50,7 @@ bool Fates::is_valid(const Frame& told) const {
 
 bool Fates::learn(const Frame& told, int from) {
   if (!news_.add(told, from)) return false;
-  // The news that a rank is dead may arrive after the news that it has left.
+  // The news that a rank is dead can arrive after the news that it has left.
   set(told.subject, std::max(of(told.subject), static_cast<Fate>(told.code)));
   return true;
 }

@@ -16,8 +16,8 @@ size_t max_text(FrameType type, uint8_t code) {
 
 void encode(const Frame& frame, std::vector<std::byte>& out) {
   const size_t length = std::min(frame.text.size(), max_text(frame.type, frame.code));
-  // Signs of life are sent all the time, so |out| keeps its memory. If memory runs out, |out| is
-  // unchanged.
+  // Heartbeats are encoded all the time, so |out| keeps its memory. Memory is reserved first, so
+  // |out| is unchanged if that fails.
   const size_t needed = out.size() + kFrameHeaderBytes + length;
   if (needed > out.capacity()) out.reserve(std::max(needed, 2 * out.capacity()));
   ByteWriter writer(std::move(out));

@@ -10,7 +10,8 @@ namespace {
 
 double seconds(uint64_t ns) { return static_cast<double>(ns) / 1e9; }
 
-// Returns the text with which the peer's operations end.
+// Returns the error text for the operations of |peer|, with which |rank| exchanges no more
+// messages.
 std::string given_up_text(int rank, int peer) {
   return fmt::format(
       "rank {} gave up rank {} after a network cut longer than HETCOMM_DETECTION_TIME; rebuild the "
@@ -105,8 +106,9 @@ void Judge::on_connection_up(ConnectionId id, int rank, bool initiated, uint64_t
   check_ready();
 }
 
-// Closes a connection with a rank that is gone. A dead one is told that it was declared dead, or
-// that this rank gave it up if the verdict holds here only.
+// Closes a connection that this rank does not accept. A dead peer is notified that it was declared
+// dead, or, if its death applies to this rank only, that this rank exchanges no more messages with
+// it.
 void Judge::turn_away(ConnectionId id, int rank) {
   const bool tell = !declared_dead_ && rank != setup_.rank && fate(rank) == Fate::kDead;
   if (tell && !fates_.is_dead_here(rank)) {
@@ -159,12 +161,13 @@ void Judge::on_connect_failed(int rank, ConnectFailure failure, std::string_view
   }
 }
 
-// Postpones a verdict of silence, because a process listens where the rank was proved. A process
-// that only listens gives no sign of life, however.
+// Postpones declaring |rank| dead for its silence, because a process is listening where the rank
+// has proved itself. Listening alone is no sign of life of the process, however.
 void Judge::on_reached(int rank, uint64_t now) {
   Peer* const one = peers_.find(rank);
   if (one == nullptr || !one->proved) return;
-  // A stopped process may go on later. After this many detection times it counts as silent.
+  // A stopped process may continue later. After this many detection times of suspicion it counts as
+  // silent.
   constexpr uint64_t kLongest = 20;
   if (one->is_suspected() && now > one->suspect_ns + kLongest * setup_.timing.detection_ns) {
     return;
@@ -178,7 +181,7 @@ void Judge::on_data(int rank, uint64_t now) {
   if (one == nullptr || over()) return;
   one->own_life_ns = one->life_ns = now;
   last_heard_ns_ = now;
-  // Without a connection the suspicion stays, so that pursue() connects to the rank again.
+  // Without a connection the suspicion remains, so that pursue() connects to the rank again.
   if (one->is_connected()) peers_.trust(*one);
 }
 
@@ -213,7 +216,7 @@ void Judge::on_frame(ConnectionId id, const Frame& frame, uint64_t now) {
       learn_notice(frame, from);
       break;
     case FrameType::kSuspect:
-      // The rank that asks about a dead rank learns its fate from the news.
+      // A rank that asks about a dead rank learns of the death from the news.
       if (alive(subject) && !leaving_) questions_.question(frame, id, now);
       break;
     case FrameType::kVouch:
@@ -266,8 +269,8 @@ void Judge::pump_all() {
   for (auto& [id, connection] : peers_.connections()) pump(id, connection);
 }
 
-// Calls the observer before it adds the notice. If the observer runs out of memory, the notice
-// stays unknown, and the sender repeats it over its next connection.
+// Calls the observer before it adds the notice. If the observer runs out of memory, the notice is
+// not recorded, and the sender repeats it over its next connection.
 void Judge::learn_notice(const Frame& frame, int from) {
   if (news_.knows(frame)) return;
   if (!leaving_) observer_.on_notice(frame);
@@ -292,7 +295,7 @@ void Judge::learn_fate(const Frame& frame, int from, uint64_t now) {
 
 // --- verdicts -------------------------------------------------------------------
 
-// Declares |rank| dead. With |publish| this holds for all ranks, otherwise for this rank only.
+// Declares |rank| dead. With |publish| the death applies to all ranks, otherwise to this rank only.
 void Judge::die(int rank, const std::string& why, bool publish, uint64_t now) {
   std::string text = fmt::format("rank {} lost (detected by rank {}): {}", rank, setup_.rank, why);
   if (publish) {
@@ -303,7 +306,7 @@ void Judge::die(int rank, const std::string& why, bool publish, uint64_t now) {
   conclude(rank, now);
 }
 
-// Acts upon the fate of |rank|. If memory runs out, tick() does so later (behind_).
+// Acts on the fate of |rank|. If memory runs out, tick() repeats this later (behind_).
 void Judge::conclude(int rank, uint64_t now) {
   const bool others = std::exchange(behind_, true);
   settle(rank, now);
@@ -328,7 +331,7 @@ void Judge::catch_up(uint64_t now) {
   behind_ = false;
 }
 
-// Ends everything with |rank|, which is dead or has left.
+// Drops everything that concerns |rank|, which is dead or has left.
 void Judge::settle(int rank, uint64_t now) {
   peers_.forget(rank);
   questions_.forget(rank);
@@ -360,7 +363,7 @@ void Judge::tick(uint64_t now) {
   }
   if (paused) start_anew(now);
   if (behind_) catch_up(now);
-  pump_all();  // sends news for which memory was missing before
+  pump_all();  // sends news that could not be sent before
   peers_.beat(now);
   neighbourhood_.repair(now);
   for (Peer* one = peers_.after(-1); one != nullptr;) {
@@ -381,15 +384,16 @@ void Judge::tick(uint64_t now) {
   peers_.let_rest(now);
 }
 
-// Restarts all times, after this process did not run (SIGSTOP, a pause of its machine). The silence
-// of others then means nothing.
+// Restarts all timers after this process did not run for a while (SIGSTOP, a paused machine). The
+// silence of other ranks in that time means nothing.
 void Judge::start_anew(uint64_t now) {
   last_heard_ns_ = now;
   questions_.start_anew();
   peers_.start_anew(now);
 }
 
-// Looks for signs of life of one peer, and for what is due to it.
+// Checks one peer for signs of life. Sends questions and letters and makes connections that are
+// due.
 void Judge::look_at(Peer& one, uint64_t now) {
   const Timing& timing = setup_.timing;
   if (now >= one.own_life_ns + 2 * timing.beat_ns()) {
@@ -408,14 +412,14 @@ void Judge::look_at(Peer& one, uint64_t now) {
   if (!one.is_connected() || now >= one.next_letters_ns) post_office_.send(one, now);
 }
 
-// Reconnects to a suspected rank, and asks the others about it.
+// Reconnects to a suspected rank, and asks the other ranks about it.
 void Judge::pursue(Peer& one, uint64_t now) {
   const Timing& timing = setup_.timing;
   if (now >= one.next_connect_ns && one.connecting < kMaxAttempts) {
     peers_.connect(one, now);
     observer_.on_suspect(one.rank);
-    // After a detection time without a verdict, other ranks still reach the suspected rank. Only
-    // the path from this rank is missing, perhaps for a long time.
+    // If the rank is still alive after a detection time of suspicion, other ranks still reach it.
+    // Only the path from this rank is broken, perhaps for a long time.
     if (now >= one.suspect_ns + timing.detection_ns) {
       one.next_connect_ns = now + timing.detection_ns / 2;
     }
@@ -427,14 +431,14 @@ void Judge::pursue(Peer& one, uint64_t now) {
   }
 }
 
-// Declares a suspected rank dead when no rank has heard from it for a detection time, and all ranks
-// that answer were asked.
+// Declares a suspected rank dead if no rank has heard from it for a detection time, and the other
+// ranks have had half of that time to answer.
 void Judge::judge(const Peer& one, bool publish, uint64_t now) {
   const Timing& timing = setup_.timing;
   const bool asked = now >= one.suspect_ns + timing.detection_ns / 2;
   if (now < one.life_ns + timing.detection_ns || !asked) return;
   const int rank = one.rank;
-  // All ranks pass this text on, so it is short.
+  // All ranks pass this text on, so it is kept short.
   const std::string cause = one.why.empty() ? "" : fmt::format(" ({})", one.why);
   const std::string why = fmt::format("silent for {:.1f} s{}", seconds(now - one.life_ns), cause);
   if (publish) {
@@ -444,7 +448,7 @@ void Judge::judge(const Peer& one, bool publish, uint64_t now) {
   // Ranks that seek_others() connects to may still answer.
   const bool others = setup_.ring->size() > 2;
   if (others && now < one.life_ns + timing.detection_ns + 2 * timing.repair_ns()) return;
-  // This rank may be the one that is cut off, so its verdict holds for itself only.
+  // This rank may be the one that is cut off, so the death applies to this rank only.
   const std::string doubt = fmt::format(
       "; rank {} has lost most of its connections and may itself be cut off: check the "
       "network of both hosts",
@@ -453,10 +457,11 @@ void Judge::judge(const Peer& one, bool publish, uint64_t now) {
   if (now >= last_heard_ns_ + 2 * timing.suspicion_ns()) cut_off(now);
 }
 
-// Declares ranks dead if others have long asked about them without an answer and this rank has no
-// connection with them. The ranks that ask may have lost too many connections to publish a death.
+// Declares ranks dead for this rank only, if others have long asked about them without an answer
+// and this rank has no connection with them. The ranks that ask may have lost too many connections
+// to publish a death.
 void Judge::believe_silence(uint64_t now) {
-  // A watcher begins to ask after T/3 of silence, and asks with every beat.
+  // A watcher starts to ask after T/3 of silence, and asks again with every beat.
   const uint64_t patience = setup_.timing.detection_ns / 4 * 3;
   for (const int rank : questions_.unanswered(patience, now)) {
     if (!alive(rank) || rank == setup_.rank) continue;

@@ -1,27 +1,28 @@
-// The judge of a rank knows which other ranks live, and decides which are dead.
+// The judge of a rank tracks which other ranks are alive, and decides which are dead.
 //
-// It is a state machine without clock, threads or sockets. Time is an argument, the Network has the
-// connections, and the Observer receives the decisions. docs/liveness.md has the rules and the
-// reasons for them. Each other rank goes through these states:
+// It is a state machine without clock, threads or sockets. Time is an argument, Network makes the
+// connections, and Observer receives the decisions. docs/liveness.md has the rules and the reasons
+// for them. Each other rank goes through these states:
 //
 //             no sign of life for T/3, or its connection broke
 //     +-------+ --------------------------------------------> +-----------+
 //     | alive |                                               | suspected |
 //     +-------+ <-------------------------------------------- +-----------+
-//        |         a sign of life, its own or a vouch of others     |
-//        |                                                          | nobody has heard of it for T;
+//        |         a sign of life, or a vouch of another rank       |
+//        |                                                          | no rank heard from it for T;
 //        | its goodbye                                              | its process has exited;
 //        |                                                          | its address refuses;
 //        v                                                          v another process has its place
-//     +------+   left wins over dead when both are told          +------+
+//     +------+   left overrides dead if both are known           +------+
 //     | left | <------------------------------------------------ | dead |
 //     +------+                                                   +------+
 //
-// Dead and left are final. They spread as news, which every pair of ranks that connects exchanges.
+// Dead and left are final, except that a late goodbye turns dead into left. They spread as news:
+// two ranks that connect exchange all their news.
 //
-// The judge itself decides on suspicions and deaths. Its parts keep the ranks that this one deals
-// with (peers.h), choose connections (neighbourhood.h), ask other ranks (questions.h), send letters
-// (post_office.h), and keep the fates (fates.h).
+// The judge itself decides on suspicions and deaths. Its parts track the ranks that this one
+// communicates with (peers.h), choose connections (neighbourhood.h), ask other ranks (questions.h),
+// send letters (post_office.h), and record the fates (fates.h).
 #pragma once
 
 #include <cstddef>
@@ -51,7 +52,7 @@ class Judge {
     int rank = 0;
     Timing timing;
     std::shared_ptr<const Ring> ring;
-    // One incarnation for each rank; the judge ignores facts of another incarnation.
+    // One incarnation for each rank. The judge ignores facts about other incarnations.
     std::shared_ptr<const std::vector<uint64_t>> incarnations;
   };
   Judge(Setup setup, Network& network, Observer& observer);
@@ -71,9 +72,11 @@ class Judge {
   void forget_knock(int rank);
   // Spreads a kAborted or kFailed notice from this rank.
   void publish(Frame notice);
-  // Asks the others about |rank| for one detection time, because this rank cannot connect to it.
+  // Asks the other ranks about |rank| for one detection time, because this rank cannot connect to
+  // it.
   void inquire(int rank, uint64_t now);
-  // Says goodbye to all and ends the upcalls. The owner destroys the judge once has_left() is true.
+  // Says goodbye to all connected ranks and stops all upcalls. The owner destroys the judge once
+  // has_left() is true.
   void leave();
   bool has_left() const { return leaving_ && owed_goodbyes() == 0; }
 
@@ -81,21 +84,21 @@ class Judge {
   void on_connection_up(ConnectionId connection, int rank, bool initiated, uint64_t now);
   void on_connection_down(ConnectionId connection, std::string_view why, uint64_t now);
   void on_connect_failed(int rank, ConnectFailure failure, std::string_view why, uint64_t now);
-  // Records that the kernel of |rank| took a connection, but its process, perhaps stopped, is
-  // silent.
+  // Records that the kernel of |rank|'s host accepted a connection, but that its process, which may
+  // be stopped, is silent.
   void on_reached(int rank, uint64_t now);
   // Records that data from |rank| arrived over a data connection.
   void on_data(int rank, uint64_t now);
   void on_frame(ConnectionId connection, const Frame& frame, uint64_t now);
   void on_writable(ConnectionId connection);
-  // Records that the process of |rank| has exited, and that all its connections were read.
+  // Records that the process of |rank| has exited, and that everything it sent has been read.
   void on_exit(int rank, uint64_t now);
 
   void tick(uint64_t now);
   uint64_t next_timer_ns() const;
 
  private:
-  // The most connection attempts in progress to one suspected rank.
+  // The largest number of simultaneous connection attempts to one suspected rank.
   static constexpr int kMaxAttempts = 3;
 
   bool alive(int rank) const { return fates_.alive(rank); }

@@ -1,5 +1,6 @@
-// Letters are messages for one rank that must arrive. They are numbered, kept until the receiver
-// acknowledges them, and sent again over every new connection. The receiver drops duplicates.
+// Letters are messages to one rank that must not get lost. They are numbered, kept until the
+// receiver acknowledges them, and sent again over every new connection. The receiver drops
+// duplicates.
 #pragma once
 
 #include <cstdint>
@@ -13,12 +14,12 @@ namespace hetcomm::liveness {
 
 class Letters {
  public:
-  // The most letters kept. One more letter drops the oldest, whose author posts it again as long as
-  // it matters.
+  // The number of letters kept. One more letter drops the oldest, which its author posts again as
+  // long as it matters.
   static constexpr size_t kMaxWaiting = 64;
 
   const Frame& add(int sender, LetterType type, uint64_t value, std::string text) {
-    // A later knock or profile says all that an earlier one did.
+    // A later knock or profile supersedes an earlier one.
     if (type == LetterType::kKnock || type == LetterType::kProfile) drop(type);
     if (type == LetterType::kQuestion) {
       std::erase_if(waiting_, [&](const Frame& letter) {
@@ -39,7 +40,7 @@ class Letters {
       return letter.code == static_cast<uint8_t>(type);
     });
   }
-  // Drops the letters up to |number|. Returns whether any of them is not a profile.
+  // Drops the letters up to |number|. Returns whether any of them was not a profile.
   bool taken(uint32_t number) {
     bool other = false;
     while (!waiting_.empty() && static_cast<int32_t>(waiting_.front().number - number) <= 0) {
@@ -50,13 +51,13 @@ class Letters {
   }
   const std::deque<Frame>& waiting() const { return waiting_; }
 
-  // Returns whether the letter has not arrived before.
+  // Returns whether letter |number| has not arrived before.
   bool is_new(uint32_t number) const {
     return static_cast<int32_t>(number - numbers_.received) > 0;
   }
   void received(uint32_t number) { numbers_.received = number; }
 
-  // The last numbers of both directions. go_on_from() restores them.
+  // The last sequence numbers of both directions. go_on_from() restores them.
   struct Numbers {
     uint32_t sent = 0;
     uint32_t received = 0;

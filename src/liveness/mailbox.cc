@@ -20,7 +20,7 @@ void Mailbox::push(std::unique_ptr<Mail> mail) {
                                           std::memory_order_relaxed));
   const uint64_t one = 1;
   const ssize_t put = ::write(doorbell_, &one, sizeof(one));
-  static_cast<void>(put);  // a full counter means that it rings already
+  static_cast<void>(put);  // if the counter is full, a wake-up is already pending
 }
 
 std::unique_ptr<Mail> Mailbox::take() {

@@ -1,6 +1,6 @@
-// The mailbox brings mail from the control thread to the thread that works on a job. One side
+// The mailbox carries mail from the control thread to the thread that works on a job. One side
 // pushes to a list and the other empties it, without a lock. Checking for mail is a relaxed load. A
-// descriptor wakes a sleeper.
+// descriptor wakes a sleeping reader.
 #pragma once
 
 #include <atomic>
@@ -25,7 +25,7 @@ struct Mail {
     kGivenUp,       // |rank| exchanges no more messages with this one; |text| says why, and
                     // |value| is the status, negated
     kCall,          // |rank| called a collective operation on |communicator|; |text|: the note
-    kAnswer,        // |rank| answers the question of |value| by |text|
+    kAnswer,        // |rank| answers the question with number |value|; |text|: the answer
     kVouched,       // others have heard from |rank|, about which this rank asked
     kProfile,       // |rank| has sent its profile, which is in the ProfileBook
     kSuspected,     // |rank| is silent; the job reports whether data has arrived from it
@@ -41,7 +41,7 @@ struct Mail {
 
 class Mailbox {
  public:
-  // Creates a mailbox. |doorbell| is an eventfd that wakes the reader and outlives the mailbox.
+  // Creates a mailbox. |doorbell| is an eventfd that wakes the reader. It must outlive the mailbox.
   explicit Mailbox(int doorbell) : doorbell_(doorbell) {}
   ~Mailbox();
   Mailbox(const Mailbox&) = delete;
@@ -50,7 +50,7 @@ class Mailbox {
   bool waiting() const { return newest_.load(std::memory_order_relaxed) != nullptr; }
   // Adds |mail|. [control thread]
   void push(std::unique_ptr<Mail> mail);
-  // Returns all waiting mail, the oldest first, and removes it. [the job's thread]
+  // Removes all waiting mail and returns it, oldest first. [the job's thread]
   std::unique_ptr<Mail> take();
 
  private:

@@ -32,14 +32,14 @@ void Neighbourhood::choose_neighbours(uint64_t now) {
     one.wanted = true;
     const bool known = std::find(before.begin(), before.end(), rank) != before.end();
     if (known || one.is_connected() || one.is_suspected()) continue;
-    // This rank takes over the watch from other ranks, so all times begin now.
+    // This rank begins to watch the neighbour, so all its times start now.
     one.wanted_ns = one.own_life_ns = one.life_ns = now;
   }
 }
 
-// Connects to the neighbours. If two ranks want each other, the lower one connects first. Then the
-// higher one connects too, because a refusal is evidence only at an address that has taken a
-// connection before.
+// Connects to the neighbours. If two ranks are neighbours of each other, the lower one connects
+// first. Then the higher one connects too, because a refused connection is evidence of an exit only
+// at an address that has accepted a connection before.
 void Neighbourhood::connect_neighbours(uint64_t now) {
   for (const int rank : wants_) {
     if (!fates_.alive(rank)) continue;
@@ -47,7 +47,7 @@ void Neighbourhood::connect_neighbours(uint64_t now) {
     if (one.connecting > 0 || now < one.next_connect_ns) continue;
     if (one.is_connected()) {
       if (one.reached || !ready_ || now < one.next_try_ns) continue;
-      one.next_try_ns = now + timing_.detection_ns;  // a firewall may stand between them
+      one.next_try_ns = now + timing_.detection_ns;  // a firewall may block it for long
       peers_.connect(one, now);
     } else if (connects_first(one, now)) {
       peers_.connect(one, now);
@@ -105,7 +105,7 @@ bool Neighbourhood::mostly_silent(int more) const {
 
 // --- ending connections ---------------------------------------------------------
 
-// Returns whether a connection with the rank is needed.
+// Returns whether this rank needs a connection with |one|.
 bool Neighbourhood::needs(const Peer& one, uint64_t now) const {
   const bool spare = peers_.are_responsive(3, now) && !mostly_silent(2);
   const uint64_t used_ns = std::max(one.used_ns, one.introduced_ns);
@@ -119,7 +119,7 @@ void Neighbourhood::offer_release(ConnectionId id, Connection& connection, uint6
 }
 
 // Offers to end connections that this rank does not need. Also offers to end a second connection
-// that only showed that the lower rank can be reached.
+// that only showed that the lower rank is reachable.
 void Neighbourhood::release_idle(uint64_t now) {
   for (auto& [id, connection] : peers_.connections()) {
     if (!connection.initiated || now < connection.next_release_ns) continue;
@@ -129,8 +129,8 @@ void Neighbourhood::release_idle(uint64_t now) {
   }
 }
 
-// Offers to end a connection that was only made to exchange profiles. A connection that has carried
-// other letters recently stays for now.
+// Offers to end a connection that was only made to exchange profiles. A connection that has
+// recently carried other letters remains for now.
 void Neighbourhood::introduced(ConnectionId id, Peer& one, bool asked, uint64_t now) {
   one.introduced_ns = 0;
   if (asked) return;

@@ -1,9 +1,9 @@
 // Neighbourhood decides which connections this rank makes and keeps.
 //
-// This rank keeps the connections to its neighbours on the ring. It seeks further ranks while too
-// few answer, since its neighbours may be stopped or lost with their host. It makes other
-// connections for letters and introductions. It offers to end each connection that it made and no
-// longer needs. The connection ends when both ends agree.
+// This rank keeps the connections to its neighbours on the ring. While too few ranks answer, it
+// connects to further ones, since its neighbours may be stopped or lost with their host. It also
+// makes connections to send letters and to exchange profiles. It offers to end each connection that
+// it made and no longer needs. The connection ends when both sides agree.
 #pragma once
 
 #include <cstdint>
@@ -32,30 +32,31 @@ class Neighbourhood {
 
   // Chooses the neighbours and connects to them.
   void start(uint64_t now);
-  // Records that a rank is gone. repair() chooses neighbours anew after Timing::repair_ns().
+  // Records that a rank is gone. repair() chooses new neighbours after Timing::repair_ns().
   void note_loss(uint64_t now);
-  // Chooses neighbours anew after a loss, and connects to those that are missing.
+  // Chooses new neighbours after a loss, and connects to those that are missing.
   void repair(uint64_t now);
-  // Connects to further ranks until two answer, or all are tried.
+  // Connects to further ranks, a few at a time, while fewer than two ranks answer or most are
+  // silent.
   void seek_others(uint64_t now);
 
   // Returns the neighbours that are not connected yet.
   std::vector<int> missing() const;
-  // Returns whether all neighbours have been connected, at the same time, at least once.
+  // Returns whether all neighbours were connected at the same time at least once.
   bool is_ready() const { return ready_; }
   void set_ready() { ready_ = true; }
-  // Returns whether most ranks to which this one was connected are silent, or would be if |more|
-  // further ranks were. This rank may then be the one that is cut off.
+  // Returns whether most of the ranks with which this one had connections are silent, or would be
+  // with |more| silent ones. In that case this rank itself may be cut off.
   bool mostly_silent(int more = 0) const;
 
   // Offers to end the connections that this rank made and does not need.
   void release_idle(uint64_t now);
   // Handles the arrival of the peer's profile. If the peer has |asked| for this rank's profile, the
-  // peer is the one that offers to end the connection. Otherwise this rank may offer it.
+  // peer will offer to end the connection. Otherwise this rank may offer it.
   void introduced(ConnectionId id, Peer& peer, bool asked, uint64_t now);
-  // Handles a kRelease frame, by which the other end offers to end the connection or agrees to end
-  // it. Returns whether the connection ends now. Agrees to an offer, and tells the other end, if
-  // this rank does not need the connection.
+  // Handles a kRelease frame, by which the peer offers or agrees to end the connection. Accepts an
+  // offer, and notifies the peer, if this rank does not need the connection. Returns whether the
+  // connection ends now.
   bool release(ConnectionId id, const Frame& frame, uint64_t now);
 
  private:
@@ -72,9 +73,9 @@ class Neighbourhood {
   const Fates& fates_;
   Peers& peers_;
   std::vector<int> wants_;
-  uint64_t repair_at_ns_ = kNever;  // time to repair the graph after a change
+  uint64_t repair_at_ns_ = kNever;  // time to choose new neighbours after a loss
   uint64_t next_extra_ns_ = 0;
-  int last_extra_ = 0;  // distance on the ring of the rank that was last sought
+  int last_extra_ = 0;  // ring distance of the rank that seek_others() tried last
   bool ready_ = false;
 };
 

@@ -1,6 +1,6 @@
-// News lists facts for all ranks, in the order in which this rank learned them: fates, aborts,
-// failures of collective operations. Each connection sends the list from its beginning and has its
-// own position in the list. Two ranks that connect therefore exchange everything, and nothing is
+// News lists facts for all ranks, in the order in which this rank learned them: fates, aborts, and
+// failures of collective operations. Each connection sends the list from the beginning and has its
+// own position in it. Two ranks that connect therefore exchange all their news, and nothing is
 // queued for a slow peer.
 #pragma once
 
@@ -17,7 +17,7 @@ namespace hetcomm::liveness {
 
 class News {
  public:
-  // Only this many aborts and failures are kept, the newest ones. Fates are always kept.
+  // The number of aborts and failures that are kept; older ones are dropped. Fates are always kept.
   static constexpr size_t kMaxNotices = 4096;
 
   struct Item {
@@ -43,7 +43,7 @@ class News {
   }
 
   uint64_t end() const { return items_.size(); }
-  // Returns an item. One that was dropped has the type kBeat.
+  // Returns an item. An item that was dropped has the type kBeat.
   const Item& at(uint64_t position) const { return items_[position]; }
 
  private:

@@ -35,7 +35,7 @@ Peer* Peers::after(int rank) {
   return found != peers_.end() ? &found->second : nullptr;
 }
 
-// Returns whether |one| has been idle for a detection time, so that a Resting is enough for it.
+// Returns whether |one| has been idle for a detection time, so that only a Resting has to be kept.
 bool Peers::may_rest(const Peer& one, uint64_t now) const {
   const bool idle = !one.is_connected() && one.connecting == 0 && !one.wanted &&
                     !one.is_suspected() && one.letters.waiting().empty();
@@ -95,7 +95,7 @@ void Peers::attempt_ended(Peer& one) {
 
 Connection& Peers::attach(ConnectionId id, Peer& one, bool initiated, uint64_t now) {
   one.connections.reserve(one.connections.size() + 1);
-  Connection& connection = connections_[id];  // the last allocation: it fails before any change
+  Connection& connection = connections_[id];  // the last allocation: on failure nothing has changed
   connection.rank = one.rank;
   connection.initiated = initiated;
   if (!one.is_connected()) ++connected_;
@@ -176,7 +176,7 @@ void Peers::beat(uint64_t now) {
   for (auto& [id, connection] : connections_) {
     if (now < connection.next_beat_ns) continue;
     const bool answers = now < of(connection).heard_ns + timing_.detection_ns;
-    // A stopped process reads nothing, so fewer beats keep its buffer from filling up.
+    // A stopped process reads nothing. Fewer heartbeats keep its socket buffer from filling up.
     connection.next_beat_ns = now + (answers ? timing_.beat_ns() : timing_.detection_ns / 4);
     (void)network_.send(id, Frame{});
   }

@@ -1,10 +1,9 @@
-// Peers holds the ranks with which this one has a connection, wants one or had one recently, and
+// Peers holds the ranks with which this one has a connection, needs one or had one recently, and
 // all connections of this rank.
 //
-// A rank with which nothing has happened for a detection time rests: no tick looks at it, and only
-// the state that must not be forgotten is kept. These invariants hold: each connection belongs to a
-// peer, a peer lists its connections with the newest last, and suspected() are the peers under
-// suspicion.
+// A peer that has been idle for a detection time is put to rest: ticks skip it, and only the state
+// that must not be lost is kept. These invariants hold: each connection belongs to a peer, a peer
+// lists its connections with the newest last, and suspected() are the suspected peers.
 #pragma once
 
 #include <cstddef>
@@ -32,19 +31,19 @@ struct Connection {
 struct Peer {
   bool is_connected() const { return !connections.empty(); }
   bool is_suspected() const { return suspect_ns != kNever; }
-  // Returns the connection over which frames to this peer are sent. The peer is connected.
+  // Returns the connection over which frames to this peer are sent. The peer must be connected.
   ConnectionId newest() const { return connections.back(); }
 
   int rank = 0;
-  std::vector<ConnectionId> connections;  // those that are up, the newest last
-  bool proved = false;                    // a connection was up once
+  std::vector<ConnectionId> connections;  // established ones, newest last
+  bool proved = false;                    // a connection was established before
   bool wanted = false;                    // the peer is a neighbour
-  bool reached = false;                   // a connection that this rank made was up once
+  bool reached = false;                   // a connection that this rank made was established before
   int connecting = 0;
-  int answers_due = 0;           // number of answers that this rank awaits from the peer
+  int answers_due = 0;           // number of answers that this rank expects from the peer
   uint64_t heard_ns = 0;         // time of the peer's last frame
   uint64_t own_life_ns = 0;      // time of the peer's last sign of life to this rank
-  uint64_t reached_ns = 0;       // when the peer's kernel last took a connection without a proof
+  uint64_t reached_ns = 0;       // when the peer's kernel last accepted without a proof
   uint64_t life_ns = 0;          // newest of own_life_ns, reached_ns and the vouches from others
   uint64_t suspect_ns = kNever;  // start of the suspicion
   uint64_t wanted_ns = 0;
@@ -63,59 +62,60 @@ class Peers {
  public:
   Peers(Timing timing, Network& network) : timing_(timing), network_(network) {}
 
-  // Returns the peer |rank|. Makes it if it is unknown, and ends its rest if it rests.
+  // Returns the peer |rank|. Creates it if it is unknown, and restores it if it is resting.
   Peer& meet(int rank, uint64_t now);
-  // Returns nullptr if |rank| rests or is unknown.
+  // Returns nullptr if |rank| is resting or unknown.
   Peer* find(int rank);
   const Peer* find(int rank) const;
   Peer& of(const Connection& connection) { return peers_.at(connection.rank); }
   size_t size() const { return peers_.size(); }
-  // Returns the peer of the lowest rank above |rank|, or nullptr. A loop that steps by the peer's
-  // rank may meet and forget peers.
+  // Returns the peer with the lowest rank above |rank|, or nullptr. A loop that steps from rank to
+  // rank with this can add and forget peers.
   Peer* after(int rank);
   const std::set<int>& suspected() const { return suspected_; }
-  // Lets idle peers rest. Otherwise each tick would look at every rank that was ever met.
+  // Puts idle peers to rest. Otherwise each tick would examine every rank that was ever a peer.
   void let_rest(uint64_t now);
   // Closes the connections of |rank|, and forgets it.
   void forget(int rank);
-  // Closes all connections, and forgets everybody.
+  // Closes all connections, and forgets all peers.
   void forget_all();
 
   // --- connections
-  // Starts to connect to |peer|. attempt_ended() follows.
+  // Starts to connect to |peer|. The caller reports the end with attempt_ended().
   void connect(Peer& peer, uint64_t now);
   void attempt_ended(Peer& peer);
-  // Returns the number of attempts to connect to any peer.
+  // Returns the number of connection attempts in progress, to all peers.
   int connecting() const { return connecting_; }
   // Returns the number of peers with connections.
   int connected() const { return connected_; }
-  // Adds a connection that is up. Memory is allocated before anything changes.
+  // Adds an established connection. If memory runs out, nothing has changed.
   Connection& attach(ConnectionId id, Peer& peer, bool initiated, uint64_t now);
   // Removes a connection from all lists. The caller closes it.
   void detach(ConnectionId id);
   void close_all(Peer& peer);
   std::map<ConnectionId, Connection>& connections() { return connections_; }
   const std::map<ConnectionId, Connection>& connections() const { return connections_; }
-  // Returns nullptr if |id| is not up.
+  // Returns nullptr if |id| is not an established connection.
   Connection* find_connection(ConnectionId id);
-  // Returns whether each end has made a connection. The higher rank's connection is then redundant.
+  // Returns whether each side has made a connection. The higher rank's connection is then
+  // redundant.
   bool joined_by_both(const Peer& peer) const;
-  // Sends |frame| over the newest connection of each peer, unless that is |except|.
+  // Sends |frame| over the newest connection of each peer, except over |except|.
   void send_all(const Frame& frame, ConnectionId except = 0);
 
   // --- signs of life
   void note_life(Peer& peer, uint64_t at);
   void suspect(Peer& peer, uint64_t now);
   void trust(Peer& peer);
-  // Returns whether at least |ranks| have answered recently.
+  // Returns whether at least |ranks| ranks have answered recently.
   bool are_responsive(int ranks, uint64_t now) const;
-  // Sends this rank's own signs of life where they are due.
+  // Sends this rank's heartbeats that are due.
   void beat(uint64_t now);
-  // Restarts all times, because this process did not run.
+  // Restarts all timers after a time in which this process did not run.
   void start_anew(uint64_t now);
 
  private:
-  // The state kept for a peer with which nothing has happened for a detection time.
+  // The state that is kept for a resting peer.
   struct Resting {
     Letters::Numbers letters;
     uint64_t life_ns = 0;  // time of the peer's last sign of life to this rank

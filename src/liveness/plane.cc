@@ -24,14 +24,14 @@ bool holds_note(const Frame& frame) {
          type == LetterType::kAnswer || type == LetterType::kProfile;
 }
 
-// Returns whether the text of |frame| is binary, not for users.
+// Returns whether the text of |frame| is binary and not meant for users.
 bool holds_bytes(const Frame& frame) {
   return holds_note(frame) || frame.type == FrameType::kVouch || frame.type == FrameType::kHere;
 }
 
-// Returns the name of the local socket. The incarnation is random: another process of this network
-// namespace could take the name only by chance. Ranks on the host know the name, since they know
-// incarnation and port of this rank.
+// Returns the name of the local socket. It contains the random incarnation, so another process in
+// this network namespace could use the same name only by chance. Ranks on the host can form the
+// name because they know this rank's incarnation and port.
 Address local_address(uint32_t incarnation, uint16_t port) {
   return Address::local(fmt::format("hetcomm-control-{:08x}-{}", incarnation, port));
 }
@@ -50,7 +50,7 @@ class Plane::ConnectAttempt final : private ConnectHandler {
         plane.thread_.poller(), std::move(candidates), plane.setup_.credentials.secret,
         make_hello(plane.setup_.credentials, Role::kControl, plane.setup_.rank, rank), deadline_ns,
         *this, plane.tls_);
-    // This check concerns only local listeners.
+    // The check applies only to local sockets.
     if (plane.same_user_) connector_->require_same_user();
   }
   int rank() const { return rank_; }
@@ -90,9 +90,10 @@ Result<std::unique_ptr<Plane>> Plane::create(ControlThread& thread, Log& log, co
   return plane;
 }
 
-// Listens on every interface that may be used, so that the control plane lives as long as any rail.
-// Also listens on a local socket where local sockets are allowed. Without a local socket, ranks on
-// this host connect over the network and learn of the exit of this process from their connections.
+// Listens on every interface that may be used, up to kMaxInterfaces, so that the control plane
+// survives the loss of a network. Also listens on a local socket where local sockets are allowed.
+// Without a local socket, ranks on this host connect over the network and notice the exit of this
+// process by their connections.
 Status Plane::listen(const Config& config) {
   const Result<PortRange> ports = port_range(config);
   if (!ports.ok()) return ports.status();
@@ -102,9 +103,9 @@ Status Plane::listen(const Config& config) {
   for (const InterfaceAddress& candidate : setup_.interfaces) {
     if (!can_be_told(candidate.address, link_local_scope_)) continue;
     if (acceptors_.size() == kMaxInterfaces) break;
-    if (used.count(candidate.interface) != 0) continue;  // listens on its best address
+    if (used.count(candidate.interface) != 0) continue;  // one address per interface
     if (Status status = listen_at(candidate.address); !status.ok()) {
-      // One interface is enough: an address may have gone since the interfaces were listed.
+      // One interface is enough: an address may have disappeared since the interfaces were listed.
       if (&candidate == &setup_.interfaces.back() && acceptors_.empty()) return status;
       log_.info("control plane cannot listen on {}: {}", candidate.interface, status.text());
       continue;
@@ -213,8 +214,8 @@ uint64_t Plane::next_timer_ns() const {
 
 // --- connections ----------------------------------------------------------------
 
-// Returns the addresses to try for |rank|. Each attempt starts at another address, because the path
-// to the first one may be broken.
+// Returns the addresses to try for |rank|. Each attempt starts with a different network address,
+// because the path to the first one may be broken.
 std::vector<Address> Plane::candidates(int rank) {
   const bool near =
       members_.hosts[static_cast<size_t>(rank)] == members_.hosts[static_cast<size_t>(setup_.rank)];
@@ -245,7 +246,7 @@ std::vector<Address> Plane::candidates(int rank) {
 
 void Plane::connect(int rank) {
   const uint64_t deadline = now_ns() + setup_.detection_ns / 3;
-  done_.reserve(done_.size() + attempts_.size() + 1);  // attempt_ended() then needs no memory
+  done_.reserve(done_.size() + attempts_.size() + 1);  // attempt_ended() then allocates nothing
   attempts_.push_back(std::make_unique<ConnectAttempt>(*this, rank, candidates(rank), deadline));
 }
 
@@ -298,7 +299,8 @@ Status Plane::adopt(StreamSocket socket, int rank, bool initiated, ConnectionId*
   auto connection = std::make_unique<ControlConnection>(
       thread_.poller(), static_cast<ControlConnectionHandler&>(*this), *id, rank, setup_.size);
   HETCOMM_RETURN_IF_ERROR(connection->start(std::move(socket), own_process_.get()));
-  // A rank that connects may still refuse connections itself: it may be behind a firewall.
+  // A rank that has connected to this one may be behind a firewall that refuses connections, so its
+  // address proves nothing.
   if (initiated || connection->is_local()) proved_.add(rank, connection->peer_address());
   log_.debug("control connection with rank {} is up ({})", rank,
              without_port(connection->peer_address()));
@@ -342,7 +344,7 @@ uint64_t Plane::last_acknowledged_ns(ConnectionId id) {
 }
 
 void Plane::on_frame(ControlConnection& connection, Frame& frame) {
-  // Logs and error texts show every text that is not binary.
+  // Texts that are not binary appear in logs and errors, so they must be printable.
   if (!holds_bytes(frame) && !frame.text.empty()) frame.text = printable(frame.text);
   judge_->on_frame(connection.id(), frame, now_ns());
 }
@@ -364,11 +366,11 @@ void Plane::on_closed(ControlConnection& connection) {
   closing_.erase(found);
 }
 
-// Watches the peer's process. If the exit cannot be watched (an older kernel, no room), the end of
-// the connection is the only evidence. A peer that sends another process's descriptor harms only
-// itself. This rank refuses a descriptor that stands for no running process.
+// Watches the peer's process. If the exit cannot be watched (an older kernel, a full poller), the
+// end of the connection is the only evidence of it. A peer that sends another process's descriptor
+// harms only itself. A descriptor that does not refer to a running process is rejected.
 void Plane::on_process(ControlConnection& connection, UniqueFd process) {
-  if (connection.is_of_this_process()) return;  // the peer ends with this process
+  if (connection.is_of_this_process()) return;  // such a peer exits together with this rank
   if (!is_running_process(process.get())) {
     log_.warn(
         "rank {} handed over a descriptor that is no running process; its exit is noticed by "
@@ -389,7 +391,7 @@ void Plane::on_exit(int rank) {
   judge_->on_exit(rank, now_ns());
 }
 
-// --- what the job is told --------------------------------------------------------
+// --- mail for the job -------------------------------------------------------------
 
 void Plane::tell(Mail mail) { mailbox_->push(std::make_unique<Mail>(std::move(mail))); }
 
@@ -458,7 +460,7 @@ void Plane::on_letter(int from, const Frame& letter) {
 }
 
 void Plane::learn_addresses(int rank, const std::string& addresses) {
-  // A rank knows its own addresses. Unreadable ones leave the known ones unchanged.
+  // This rank knows its own addresses. A malformed text leaves the known addresses unchanged.
   if (rank != setup_.rank) (void)members_.addresses.learn_text(rank, addresses);
 }
 
@@ -469,7 +471,7 @@ void Plane::ask_profile(int rank, uint64_t now) {
 // Stores the profile of |from| for the job before it sends the answer: |from| may connect as soon
 // as it has the answer.
 void Plane::take_profile(int from, const Frame& letter) {
-  if (!tells_addresses()) return;  // all ranks know all profiles in this job
+  if (!tells_addresses()) return;  // in this job all ranks know all profiles
   profiles_->put(from, letter.text);
   tell({.type = Mail::Type::kProfile, .rank = from});
   if (letter.value != 0) send_uncounted(from, LetterType::kProfile, 0, members_.profile);

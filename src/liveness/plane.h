@@ -42,17 +42,18 @@ class Plane final : public Resident,
   std::vector<Address> addresses() const;
   // Accepts connections and connects to the neighbours.
   Status start(Membership membership);
-  // Records that |rank| listens at |addresses|, as it has reported.
+  // Records that |rank| listens at |addresses|, which it has reported.
   void learn(int rank, std::vector<Address> addresses) {
     members_.addresses.learn(rank, std::move(addresses));
   }
   // Sends this rank's profile to |rank|, which answers with its own.
   void ask_profile(int rank, uint64_t now_ns);
   Judge& judge() { return *judge_; }
-  // Returns why this rank last dropped an incoming connection; ok if it dropped none.
+  // Returns the reason for which this rank last dropped an incoming connection, or OK if it has
+  // dropped none.
   Status last_rejection() const;
-  // Says goodbye. finished() is true once all connected ranks have acknowledged the goodbye, or
-  // after a second.
+  // Sends the goodbye. finished() is true once all connected ranks have acknowledged it, or after a
+  // second.
   void leave();
 
   void tick(uint64_t now_ns) override;
@@ -115,19 +116,19 @@ class Plane final : public Resident,
   Setup setup_;
   std::shared_ptr<Mailbox> mailbox_;
   std::shared_ptr<ProfileBook> profiles_;
-  std::shared_ptr<const TlsContext> tls_;  // null: TLS is off
+  std::shared_ptr<const TlsContext> tls_;  // null if TLS is off
   std::unique_ptr<Judge> judge_;           // null before start()
   uint32_t link_local_scope_ = 0;          // scope of link-local IPv6 addresses that peers send
   PortRange ports_;
   const UniqueFd own_process_ = describe_own_process();  // sent to peers on this host
-  bool same_user_ = true;  // the local socket accepts only peers of this user
+  bool same_user_ = true;  // the local socket accepts only processes of this user
   std::vector<std::unique_ptr<Acceptor>> acceptors_;
   Membership members_;
   std::map<ConnectionId, std::unique_ptr<ControlConnection>> connections_;
   std::vector<Closing> closing_;
   std::vector<std::unique_ptr<ConnectAttempt>> attempts_;
   ProcessWatches processes_;  // the processes of the ranks on this host
-  ProvedAddresses proved_;    // the addresses at which ranks have accepted connections
+  ProvedAddresses proved_;    // the addresses at which ranks have proved themselves
   std::vector<std::unique_ptr<ControlConnection>> garbage_;  // destroyed by the next tick()
   std::vector<std::unique_ptr<ConnectAttempt>> done_;        // destroyed by the next tick()
   ConnectionId next_connection_id_ = 1;

@@ -1,7 +1,7 @@
-// PostOffice sends the letters of this rank, and takes the letters of others (letters.h).
+// PostOffice sends the letters of this rank, and receives the letters of others (letters.h).
 //
 // A letter to a rank without a connection starts an attempt to connect. While kMaxConnections
-// attempts are in progress, other ranks wait for their turn.
+// attempts are in progress, other ranks with letters have to wait.
 #pragma once
 
 #include <cstdint>
@@ -26,21 +26,21 @@ class PostOffice {
         peers_(peers) {}
 
   void post(Peer& to, LetterType type, uint64_t value, std::string text, uint64_t now);
-  // Sends all letters to |to| that it has not acknowledged.
+  // Sends all letters that |to| has not acknowledged, or starts to connect to it.
   void send(Peer& to, uint64_t now);
-  // Gives the next rank with waiting letters its turn, after a connection attempt has ended.
+  // Calls send() for the next waiting rank that has letters, after a connection attempt has ended.
   void send_next(uint64_t now);
-  // Acknowledges a letter, and hands it over if it is new.
+  // Acknowledges a letter, and passes it to the observer if it is new.
   void take(const Frame& letter, ConnectionId from, Peer& sender, uint64_t now);
   // Records that |receiver| has acknowledged its letters up to |number|.
   void taken(Peer& receiver, uint32_t number, uint64_t now);
-  // Ends upcalls and send_next(). Letters that still arrive are acknowledged.
+  // Stops upcalls and send_next(). Letters that still arrive are acknowledged.
   void close() { closed_ = true; }
 
  private:
-  // The most connection attempts in progress for letters, to all ranks.
+  // No connection attempt is started for letters while this many attempts are in progress.
   static constexpr int kMaxConnections = 16;
-  // The most answers that are awaited from one rank.
+  // The largest number of answers expected from one rank.
   static constexpr int kMaxAnswers = 64;
 
   const int own_rank_;
@@ -48,7 +48,7 @@ class PostOffice {
   Network& network_;
   Observer& observer_;
   Peers& peers_;
-  std::set<int> waits_for_turn_;  // ranks with letters that wait for a connection attempt
+  std::set<int> waits_for_turn_;  // ranks with letters that could not start to connect yet
   bool closed_ = false;
 };
 

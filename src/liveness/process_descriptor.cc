@@ -18,8 +18,8 @@ UniqueFd describe_own_process() {
 
 bool is_running_process(int fd) {
 #ifdef SYS_pidfd_send_signal
-  // Signal 0 is only checked, not sent. EPERM: another user's process. EINVAL: a process of another
-  // PID namespace. ENOSYS: a sandbox forbids the call.
+  // Signal 0 only checks that the process can be signalled. EPERM: another user's process. EINVAL:
+  // a process in another PID namespace. ENOSYS: a sandbox forbids the call.
   const bool is_process = syscall(SYS_pidfd_send_signal, fd, 0, nullptr, 0) == 0 ||
                           errno == EPERM || errno == EINVAL || errno == ENOSYS;
   pollfd exit{.fd = fd, .events = POLLIN, .revents = 0};

@@ -1,5 +1,5 @@
-// Watches the processes of other ranks on this host. A process stays watched after its connection
-// has broken. Only the control thread uses it.
+// Watches the processes of other ranks on this host. A process remains watched after its connection
+// has broken. Only the control thread uses this class.
 #pragma once
 
 #include <map>
@@ -23,16 +23,16 @@ class ProcessHandler {
 
 class ProcessWatches {
  public:
-  // |poller| and |handler| outlive this object.
+  // |poller| and |handler| must outlive this object.
   ProcessWatches(Poller& poller, ProcessHandler& handler);
   ~ProcessWatches();
   ProcessWatches(const ProcessWatches&) = delete;
   ProcessWatches& operator=(const ProcessWatches&) = delete;
 
-  // Watches |process|, a descriptor of the running process of |rank| (process_descriptor.h).
-  // Replaces an earlier descriptor. Does nothing if the poller has no room.
+  // Watches |process|, a descriptor of the running process of |rank| (process_descriptor.h). It
+  // replaces an earlier descriptor. Does nothing if the poller cannot add it.
   void watch(int rank, UniqueFd process);
-  // Stops watching |rank|'s process. Safe inside ProcessHandler::on_exit().
+  // Stops watching |rank|'s process. Can be called inside ProcessHandler::on_exit().
   void forget(int rank);
   // Destroys forgotten watches. Must not be called inside ProcessHandler::on_exit().
   void sweep();

@@ -1,6 +1,6 @@
 // ProfileBook holds the profiles that other ranks have sent. The control thread receives them, and
-// the job reads them. A rank that connects has sent its profile before, so the job finds the
-// profile here even if the job has not read its mail yet.
+// the job reads them. A rank sends its profile before it connects, so the job finds the profile
+// here even if it has not read its mail yet.
 #pragma once
 
 #include <map>
@@ -16,7 +16,8 @@ class ProfileBook {
     const std::lock_guard lock(mutex_);
     profiles_[rank] = std::move(profile);
   }
-  // Returns the profile of |rank|; empty if none has arrived since it was last removed.
+  // Returns the profile of |rank|, or an empty string if none has arrived since it was last
+  // removed.
   std::string find(int rank) {
     const std::lock_guard lock(mutex_);
     const auto found = profiles_.find(rank);
@@ -29,7 +30,7 @@ class ProfileBook {
 
  private:
   std::mutex mutex_;
-  std::map<int, std::string> profiles_;  // under the mutex
+  std::map<int, std::string> profiles_;  // guarded by mutex_
 };
 
 }  // namespace hetcomm::liveness

@@ -13,13 +13,13 @@ namespace hetcomm::liveness {
 
 class ProvedAddresses {
  public:
-  // Records that |rank| was proved at |address|.
+  // Records that |rank| has proved its identity at |address|.
   void add(int rank, const Address& address);
-  // Returns whether |rank| was proved at |address|, on any port. A loopback address proves nothing,
-  // because each container has its own. An address that several hosts may have, such as a bridge's,
-  // proves something only after the rank was reached there.
+  // Returns whether |rank| has proved its identity at |address|, on any port. Returns false for
+  // every loopback address, because each container has its own. Several hosts can have the same
+  // address, such as a bridge's, so an address means nothing until the rank was reached there.
   bool contain(int rank, const Address& address) const;
-  // Returns what the failure of |connector|, which was to reach |rank|, says about the rank.
+  // Returns the meaning for |rank| of the failure of |connector|, which tried to connect to it.
   ConnectFailure failure_of(int rank, const Connector& connector) const;
 
  private:

@@ -38,7 +38,7 @@ void Questions::question(const Frame& frame, ConnectionId from, uint64_t now) {
                     .value = age,
                     .text = vouches ? network_.addresses_of(rank) : std::string()};
   if (newer < 0) {
-    // The sender has missed questions from other ranks, so it is told the newest number.
+    // The sender has missed questions from other ranks, so this rank sends it the newest number.
     const Frame question{.type = FrameType::kSuspect, .subject = rank, .number = round.asked};
     (void)network_.send(from, vouches ? vouch : question);
   } else if (vouches) {
@@ -56,7 +56,7 @@ uint64_t Questions::silent_ns(int rank, ConnectionId from, uint64_t now) {
   for (const ConnectionId id : one->connections) {
     one->own_life_ns = std::max(one->own_life_ns, network_.last_acknowledged_ns(id));
   }
-  // A frame to |rank| makes its kernel acknowledge, which is a sign of life.
+  // The kernel of |rank| acknowledges a frame that it receives, which is a sign of life.
   if (one->is_connected() && one->newest() != from) (void)network_.send(one->newest(), Frame{});
   if (!one->proved) return kNever;
   return now - std::min(now, std::max(one->own_life_ns, one->reached_ns));

@@ -1,8 +1,8 @@
 // Questions asks the other ranks about suspected ranks. A vouch answers such a question: its sender
 // has heard from the suspected rank.
 //
-// The questions of all ranks about one rank share one numbering. Each rank passes every question
-// and every vouch on once, so that all ranks receive it. A vouch answers all questions up to its
+// The questions of all ranks about one rank are numbered together. Each rank forwards every
+// question and every vouch once, so all ranks receive it. A vouch answers all questions up to its
 // number.
 #pragma once
 
@@ -24,19 +24,19 @@ class Questions {
 
   // Asks all ranks about |peer|.
   void ask(Peer& peer, uint64_t now);
-  // Asks about |peer| for one detection time. Returns true if this rank need not ask at present,
-  // because |peer| is connected and not suspected.
+  // Asks about |peer| for one detection time. Returns true, and sends no question yet, if |peer| is
+  // connected and not suspected.
   bool inquire(Peer& peer, uint64_t now);
-  // Passes on the question of another rank about a living rank. Vouches for the living rank if this
-  // rank has recently heard from it.
+  // Forwards another rank's question about a rank that is alive. Vouches for that rank if this rank
+  // has recently heard from it.
   void question(const Frame& frame, ConnectionId from, uint64_t now);
-  // Passes on a vouch for another living rank. Returns true if it answers an inquiry of this rank.
+  // Forwards a vouch for another rank that is alive. Returns true if it answers an inquiry of this
+  // rank.
   bool answer(const Frame& frame, ConnectionId from, uint64_t now);
-  // Returns the ranks about which others have asked for |patience_ns| without an answer, and still
-  // ask.
+  // Returns the ranks about which others have been asking for |patience_ns| without an answer.
   std::vector<int> unanswered(uint64_t patience_ns, uint64_t now) const;
   void forget(int rank) { rounds_.erase(rank); }
-  // Restarts all times, because this process did not run.
+  // Restarts all timers after a time in which this process did not run.
   void start_anew();
 
  private:

@@ -7,7 +7,7 @@
 namespace hetcomm::liveness {
 namespace {
 
-// The search for a rank on another host skips this many live ranks at most.
+// The search for a rank on another host skips at most this many live ranks.
 constexpr int kMaxPassed = 4;
 
 }  // namespace
@@ -23,7 +23,7 @@ Ring::Ring(const std::vector<uint32_t>& hosts) : position_(hosts.size()), host_(
     index[rank] = count[static_cast<size_t>(found->second)]++;
     order_.push_back(static_cast<int>(rank));
   }
-  // The order is the first rank of each host, then the second of each, and so on.
+  // The ring begins with the first rank of each host, then the second rank of each, and so on.
   std::stable_sort(order_.begin(), order_.end(), [&](int a, int b) {
     return index[static_cast<size_t>(a)] < index[static_cast<size_t>(b)];
   });

@@ -1,10 +1,11 @@
-// The ring decides who watches whom. Its result is a sparse graph over the live ranks, which is the
-// same on all ranks that know the same facts.
+// The ring decides which ranks watch each other. Its result is a sparse graph over the live ranks,
+// which is the same on all ranks that know the same facts.
 //
-// The ranks stand in a fixed ring, in which those of different hosts alternate. A rank is watched
-// by four others: its nearest live neighbours at distance 1 and about sqrt(n), in both directions.
-// A neighbour on another host is preferred if one is within a few steps. The graph stays connected
-// when any single rank is lost, and two ranks are a few times sqrt(n) connections apart at most.
+// The ranks form a fixed ring, in which ranks of different hosts alternate. A rank is watched by
+// four others: its nearest live neighbours at distance 1 and about sqrt(n), in both directions. A
+// neighbour on another host is preferred if one is within a few steps. The graph stays connected
+// when any single rank is lost, and any two ranks are at most a few times sqrt(n) connections
+// apart.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +27,7 @@ class Ring {
   // Returns the ranks with which |rank| keeps a connection, so that the two watch each other. Skips
   // ranks for which |gone| returns true.
   std::vector<int> neighbours(int rank, const std::function<bool(int)>& gone) const;
-  // Returns the |n|-th rank after |rank|; n is from 1 to size() - 1.
+  // Returns the |n|-th rank after |rank| in the ring. |n| is from 1 to size() - 1.
   int after(int rank, int n) const;
 
  private:

@@ -1,5 +1,5 @@
-// A control plane is made from its rank's place in the job and from the parts of this process that
-// it uses.
+// The data from which a control plane is created: the rank and its job, and the objects of this
+// process that the control plane uses.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +19,8 @@ namespace hetcomm::liveness {
 class Witness {
  public:
   virtual ~Witness() = default;
-  // Returns the answer to |question| from rank |from|, in at most kMaxFrameText bytes. The control
-  // thread, which calls this, does not send an empty answer.
+  // Returns the answer to |question| from rank |from|, in at most kMaxFrameText bytes. Called on
+  // the control thread, which does not send an empty answer.
   virtual std::string testify(int from, ConstByteSpan question) = 0;
 };
 
@@ -28,20 +28,20 @@ struct Setup {
   int rank = 0;
   int size = 0;
   uint64_t detection_ns = 0;
-  Credentials credentials;   // complete from start() on
+  Credentials credentials;   // complete once start() is called
   uint32_t incarnation = 0;  // this rank's incarnation
-  int doorbell = -1;         // an eventfd that rings when the mailbox has something
-  std::vector<InterfaceAddress> interfaces{};  // to listen on, best first
+  int doorbell = -1;         // an eventfd that is signalled when mail arrives
+  std::vector<InterfaceAddress> interfaces{};  // interfaces to listen on, best first
   std::shared_ptr<Witness> witness{};          // null: this rank answers no questions
 };
 
-// Facts about all ranks that a control plane needs when it starts.
+// The facts about all ranks that a control plane needs when it starts.
 struct Membership {
   Credentials credentials;  // complete
   AddressBook addresses;
   std::vector<uint32_t> hosts;  // by rank: the number of its host
-  // This rank's profile, for ranks that ask for it. It has at most kMaxProfileText bytes, and is
-  // empty in a job in which all ranks know it.
+  // This rank's profile, for ranks that request it. It has at most kMaxProfileText bytes, and is
+  // empty in a job in which all ranks know all profiles.
   std::string profile;
 };
 

@@ -1,4 +1,4 @@
-// Timing derives the times of the control plane from the detection time.
+// Timing derives the intervals of the control plane from the detection time T.
 #pragma once
 
 #include <cstdint>
@@ -8,15 +8,15 @@ namespace hetcomm::liveness {
 // A time that never comes.
 inline constexpr uint64_t kNever = UINT64_MAX;
 
-// All times follow from the detection time T.
+// All intervals are fractions of the detection time T.
 struct Timing {
   uint64_t detection_ns = 0;
   uint64_t suspicion_ns() const { return detection_ns / 3; }
-  // Returns the time between signs of life, between questions, and between connection attempts.
+  // Returns the interval between heartbeats, between questions, and between connection attempts.
   uint64_t beat_ns() const { return detection_ns / 10; }
   uint64_t repair_ns() const { return detection_ns / 8; }
   uint64_t tick_ns() const { return detection_ns / 20; }
-  // Returns the lateness of a tick that shows that this process did not run.
+  // Returns how late a tick must be to show that this process did not run.
   uint64_t pause_ns() const { return detection_ns / 6; }
 };
 

@@ -1,8 +1,8 @@
-// libhetcomm_mpi bootstraps over an MPI communicator, by the public callbacks of libhetcomm.
+// libhetcomm_mpi bootstraps over an MPI communicator, using the public callbacks of libhetcomm.
 //
-// All traffic is on a duplicate of the caller's communicator, so it never mixes with the caller's
-// traffic. The duplicate is an attribute of the original: MPI frees the duplicate when the caller
-// frees the original. The bootstrap itself therefore owns no MPI object and may be destroyed at any
+// All traffic uses a duplicate of the caller's communicator, so it never mixes with the caller's
+// traffic. The duplicate is stored as an attribute of the original, so it is freed when the caller
+// frees the original. The bootstrap itself therefore owns no MPI object and can be destroyed at any
 // time, even after MPI_Finalize.
 #include <poll.h>
 #include <unistd.h>
@@ -18,7 +18,8 @@
 
 namespace {
 
-// MPI_Comm is a pointer in one MPI and an int in another; both fit into a callback's user data.
+// MPI_Comm is a pointer in some MPI implementations and an int in others. Both fit into a
+// callback's user data.
 static_assert(sizeof(MPI_Comm) <= sizeof(void*));
 
 void* to_user_data(MPI_Comm comm) {
@@ -33,8 +34,9 @@ MPI_Comm to_comm(void* user_data) {
   return comm;
 }
 
-// Writes the text of a failure to standard error, because hetcomm_last_error belongs to libhetcomm.
-// Nothing is written to a pipe without a reader, since that would end the process by SIGPIPE.
+// Writes the text of a failure to standard error, because only libhetcomm can set the text of
+// hetcomm_last_error. Nothing is written to a pipe without a reader, because SIGPIPE would kill the
+// process.
 hetcomm_status_t fail(hetcomm_status_t status, const char* text) {
   pollfd error{.fd = STDERR_FILENO, .events = POLLOUT, .revents = 0};
   if (poll(&error, 1, 0) == 1 && (error.revents & POLLERR) != 0) return status;
@@ -48,7 +50,7 @@ bool is_finalized() {
 }
 
 extern "C" int free_duplicate(MPI_Comm /*comm*/, int /*keyval*/, void* attribute, void* /*extra*/) {
-  // MPI_Finalize frees the duplicates that are left.
+  // After MPI_Finalize, no MPI object can or need be freed.
   if (is_finalized()) return MPI_SUCCESS;
   MPI_Comm duplicate = to_comm(attribute);
   return MPI_Comm_free(&duplicate);
@@ -63,18 +65,18 @@ extern "C" hetcomm_status_t allgather(void* user_data, const void* value, size_t
   return error == MPI_SUCCESS ? HETCOMM_OK : HETCOMM_BOOTSTRAP_FAILED;
 }
 
-// Returns a duplicate that lives as long as |comm|, or MPI_COMM_NULL on failure.
+// Returns a duplicate that exists as long as |comm|, or MPI_COMM_NULL on failure.
 MPI_Comm duplicate_of(MPI_Comm comm) {
   MPI_Comm duplicate = MPI_COMM_NULL;
   int keyval = MPI_KEYVAL_INVALID;
   if (MPI_Comm_dup(comm, &duplicate) != MPI_SUCCESS) return MPI_COMM_NULL;
-  // Our calls report failures. For its own calls, the caller chooses whether a failure ends the
-  // program.
+  // Calls that use the duplicate return errors. The caller's own error handler stays in effect for
+  // the original communicator.
   MPI_Comm_set_errhandler(duplicate, MPI_ERRORS_RETURN);
   if (MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, free_duplicate, &keyval, nullptr) ==
       MPI_SUCCESS) {
     const bool attached = MPI_Comm_set_attr(comm, keyval, to_user_data(duplicate)) == MPI_SUCCESS;
-    // The key stays in use until its attribute is gone. This frees only our handle.
+    // The key remains valid until its attribute is deleted. This call frees only the handle.
     MPI_Comm_free_keyval(&keyval);
     if (attached) return duplicate;
   }
@@ -82,22 +84,24 @@ MPI_Comm duplicate_of(MPI_Comm comm) {
   return MPI_COMM_NULL;
 }
 
-// Returns the number of processes according to variable |name|, 0 if it is not set.
+// Returns the number of processes according to the environment variable |name|, or 0 if it is not
+// set.
 long promised(const char* name) {
   const char* text = std::getenv(name);
   return text == nullptr ? 0 : std::strtol(text, nullptr, 10);
 }
 
-// Checks that the launcher's size is that of MPI_COMM_WORLD. A program linked with a different MPI
-// than its launcher's starts as separate jobs of one process each.
+// Checks that MPI_COMM_WORLD has as many processes as the launcher started. If a program is linked
+// with a different MPI than that of its launcher, each process becomes a separate job of one
+// process.
 hetcomm_status_t check_launcher() {
   int size = 0;
   if (MPI_Comm_size(MPI_COMM_WORLD, &size) != MPI_SUCCESS) return HETCOMM_BOOTSTRAP_FAILED;
   MPI_Comm parent = MPI_COMM_NULL;
-  // Spawned processes inherit variables of a launch that was not theirs.
+  // Spawned processes inherit the variables of their parent's launch, which do not describe them.
   if (MPI_Comm_get_parent(&parent) == MPI_SUCCESS && parent != MPI_COMM_NULL) return HETCOMM_OK;
-  // The first variable that is set counts: it is the innermost launcher's. srun sets
-  // SLURM_STEP_NUM_TASKS for its own step; an mpirun inside an allocation runs in a step too, but
+  // The first variable that is set is used, because it is that of the innermost launcher. srun sets
+  // SLURM_STEP_NUM_TASKS for its own step. An mpirun inside an allocation also runs in a step, but
   // sets its own variable.
   for (const char* name :
        {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_SIZE", "MV2_COMM_WORLD_SIZE"}) {

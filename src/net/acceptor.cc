@@ -19,7 +19,8 @@ namespace {
 constexpr int kBacklog = 4096;
 constexpr int kAcceptBatch = 64;
 constexpr uint64_t kWarningIntervalNs = 60'000'000'000;
-// A peer this many times slower than the slowest recent honest peer is dropped to make room.
+// To make room, a peer can be dropped that is this many times slower than the slowest recent honest
+// peer.
 constexpr uint64_t kSlownessAllowed = 4;
 
 // Returns whether an error of accept() means that this process or host is short of a resource.
@@ -29,7 +30,7 @@ bool is_exhaustion(int error) {
 
 }  // namespace
 
-// One connection that has not proved itself yet.
+// One connection whose peer has not proved the secret yet.
 class Acceptor::Pending final : public Watcher {
  public:
   Pending(Acceptor& owner, StreamSocket socket, uint64_t now)
@@ -86,7 +87,7 @@ class Acceptor::Pending final : public Watcher {
 
   Acceptor& owner_;
   StreamSocket socket_;
-  const std::string name_;  // read early: a socket that has ended has no peer name
+  const std::string name_;  // read early: a closed connection has no peer name
   Handshake handshake_;
   const uint64_t start_ns_;
   uint32_t events_ = EPOLLIN;
@@ -152,7 +153,7 @@ void Acceptor::accept_ready(uint64_t now) {
 // Returns false when the pending connections are at their limit and none of them can be dropped.
 bool Acceptor::make_room(uint64_t now) {
   if (pending_.size() < options_.max_pending || drop_silent(now)) return true;
-  // Connections that are old enough have sent something, and this round of events handles them.
+  // Older connections have unread input, which this round of events handles.
   const uint64_t old_enough_ns = pending_.front()->start_ns() + min_pending_ns();
   pause(std::max(old_enough_ns, now + kExhaustedPauseNs));
   return false;
@@ -188,9 +189,10 @@ void Acceptor::note_no_shortage() {
   turning_away_ = false;
 }
 
-// Pauses accepting. The waiting connection keeps the listen queue readable, so polling would spin.
+// Pauses accepting. The waiting connection keeps the listening socket readable, so polling would
+// spin.
 void Acceptor::note_shortage(int error, uint64_t now) {
-  // accept4() fails for lack of a descriptor even if no connection waits.
+  // accept4() reports a lack of descriptors even if no connection is waiting.
   if (!someone_waits()) return note_no_shortage();
   if (exhausted_since_ns_ == kForever) exhausted_since_ns_ = now;
   if (now >= next_warning_ns_) {
@@ -206,7 +208,7 @@ void Acceptor::note_shortage(int error, uint64_t now) {
   pause(now + kExhaustedPauseNs);
 }
 
-// Accepts waiting connections one after another on the spare descriptor. Sends each the answer
+// Accepts waiting connections one after another on the spare descriptor. Sends each of them
 // Options::exhausted, and closes it.
 void Acceptor::turn_away() {
   const std::vector<std::byte> answer =
@@ -259,7 +261,7 @@ void Acceptor::pause(uint64_t until) {
 
 void Acceptor::resume() {
   if (resume_ns_ == kForever) return;
-  // A shortage counts only as long as a client waits.
+  // The shortage is over if no client is waiting.
   if (!someone_waits()) note_no_shortage();
   if (poller_.modify(listener_.get(), EPOLLIN, *this).ok()) {
     resume_ns_ = kForever;
@@ -273,7 +275,7 @@ void Acceptor::finish(Pending& pending, const Status& outcome) {
                                      [&](const auto& entry) { return entry.get() == &pending; });
   const std::unique_ptr<Pending> owned = std::move(*position);
   pending_.erase(position);
-  // A slot is free again: resume the listener if the limit had paused it.
+  // A slot is free again. Resumes accepting if the limit had paused it.
   resume();
   if (!outcome.ok()) {
     reject(*owned, outcome);
@@ -296,8 +298,8 @@ void Acceptor::reject(const Pending& pending, const Status& why) {
                     .spoke = handshake.peer_spoke()});
 }
 
-// Logs each rejection at debug, and at most one line a minute at warn. A stranger that sends
-// nothing (a port scan, a health check) is not worth a warning.
+// Logs each rejection at debug, and at most one line per minute at warn. A stranger that sends
+// nothing (a port scan, a health check) causes no warning.
 void Acceptor::report_rejection(const Rejection& rejection) {
   const std::string& name = rejection.peer;
   const Status& why = rejection.why;
@@ -307,7 +309,7 @@ void Acceptor::report_rejection(const Rejection& rejection) {
     options_.rejections->on_rejection(rejection);
     return;
   }
-  // A peer that gave up (kPeerLost) is not worth a warning either.
+  // A peer that disconnected (kPeerLost) causes no warning either.
   if (!rejection.spoke || why.code() == Code::kPeerLost) return;
   ++unreported_;
   const uint64_t now = now_ns();

@@ -1,6 +1,6 @@
-// An Acceptor listens, and hands over connections whose peers have proved the job secret.
+// An Acceptor listens, and passes on connections whose peers have proved the job secret.
 //
-// The poller drives the Acceptor, which never blocks. The cost of strangers is bounded: at most
+// The poller drives the Acceptor, which never blocks. The cost of strangers is limited: at most
 // Options::max_pending unproved connections exist at a time, each with a fixed buffer and for at
 // most kHandshakeTimeoutNs.
 #pragma once
@@ -25,29 +25,30 @@
 namespace hetcomm {
 
 inline constexpr size_t kMaxPending = 128;
-// When as many connections are pending as the limit allows, the acceptor drops the oldest one
-// without unread input. Each connection has at least this time before it is dropped. A burst of
-// honest peers therefore waits in the listen queue, and they do not push each other out.
+// When Options::max_pending connections are pending, the acceptor drops the oldest one without
+// unread input, but only after at least this time. A burst of honest peers therefore waits in the
+// listen queue instead of pushing each other out.
 inline constexpr uint64_t kMinPendingNs = 250'000'000;
-// On a busy machine honest peers need longer. Each connection gets several times as long as the
-// slowest recent proof took, up to this time.
+// On a busy machine honest peers need longer. Before it is dropped, each connection gets several
+// times the duration of the slowest recent proof, up to this time.
 inline constexpr uint64_t kMaxMinPendingNs = 2'000'000'000;
-// An acceptor that found no free descriptor stops listening for this time.
+// An acceptor that finds no free descriptor stops accepting for this time.
 inline constexpr uint64_t kExhaustedPauseNs = 100'000'000;
-// An acceptor with a spare descriptor that has found no other for this time reports the shortage to
-// every client.
+// If no descriptor has been free for this time, an acceptor with a spare descriptor reports the
+// shortage to every client.
 inline constexpr uint64_t kExhaustedLimitNs = 3'000'000'000;
 
 class AcceptHandler {
  public:
-  // Receives the non-blocking |socket| of the proved |peer|. May destroy the acceptor.
+  // Receives the non-blocking |socket| of |peer|, which has proved the secret. May destroy the
+  // acceptor.
   virtual void on_accept(StreamSocket socket, const Hello& peer) = 0;
 
  protected:
   ~AcceptHandler() = default;
 };
 
-// A connection that was dropped before it had proved itself.
+// A connection that was dropped before its peer had proved the secret.
 struct Rejection {
   std::string peer;                     // the peer's address, for messages
   std::optional<int32_t> claimed_rank;  // the rank that the peer claims, unproved
@@ -72,16 +73,16 @@ class Acceptor final : public Watcher {
     Role role = Role::kTcp;
     int32_t rank = 0;
     bool any_identity = false;
-    std::shared_ptr<const TlsContext> tls{};  // null: without TLS; otherwise only TLS is accepted
+    std::shared_ptr<const TlsContext> tls{};  // null: no TLS; otherwise only TLS is accepted
     // Leaves connections in the kernel's queue until open(). A rank needs this if peers may learn
-    // its address before the rank itself knows what a peer has to prove.
+    // its address before the rank knows the credentials to check them against.
     bool held = false;
-    PortRange ports{};       // for an address whose port is 0
-    std::string device{};    // interface that connections arrive over; empty: any
+    PortRange ports{};       // used if the address has port 0
+    std::string device{};    // accepts connections over this interface only; empty: any
     bool same_user = false;  // local sockets: refuses other users before they send anything
     size_t max_pending = kMaxPending;
-    // If set, receives each rejection, and the acceptor logs none of them at warn. Outlives the
-    // acceptor.
+    // If set, this handler receives each rejection, and the acceptor logs none of them at warn. It
+    // must outlive the acceptor.
     RejectionHandler* rejections = nullptr;
     // If set, the acceptor keeps a spare descriptor and answers with |exhausted| when no other
     // descriptor has been free for kExhaustedLimitNs.
@@ -98,14 +99,14 @@ class Acceptor final : public Watcher {
   // Starts accepting, and checks peers against |credentials|. Call once, on an acceptor created as
   // held.
   Status open(const Credentials& credentials);
-  // Drops handshakes that took too long and resumes listening after a pause; |now_ns| is monotonic
+  // Drops handshakes that took too long, and resumes accepting after a pause. |now_ns| is monotonic
   // time.
   void expire(uint64_t now_ns);
   // Returns the time at which expire() must run, kForever if nothing is pending.
   uint64_t next_timer_ns() const;
-  // Returns why the last dropped connection was dropped; ok if none was.
+  // Returns the reason for which a connection was last dropped, or OK if none was.
   const Status& last_rejection() const { return last_rejection_; }
-  // Returns whether clients receive Options::exhausted at present, because no descriptor has been
+  // Returns whether clients are currently sent Options::exhausted, because no descriptor has been
   // free for kExhaustedLimitNs.
   bool exhausted() const { return turning_away_; }
 
@@ -125,8 +126,8 @@ class Acceptor final : public Watcher {
   void admit(UniqueFd socket, uint64_t now);
   void pause(uint64_t until);
   void resume();
-  // Removes |pending| and hands its socket over, or closes it. The caller returns at once, because
-  // the handler may have destroyed this acceptor.
+  // Removes |pending| and passes its socket on, or closes it. The caller must return immediately,
+  // because the handler may have destroyed this acceptor.
   void finish(Pending& pending, const Status& outcome);
   void reject(const Pending& pending, const Status& why);
   void report_rejection(const Rejection& rejection);
@@ -148,7 +149,8 @@ class Acceptor final : public Watcher {
   uint64_t unreported_ = 0;  // rejections that no warning has counted yet
 };
 
-// Returns the last rejection of the first of |acceptors| that has dropped a connection; ok if none.
+// Returns the last rejection of the first of |acceptors| that has dropped a connection, or OK if
+// none has.
 Status last_rejection_of(const std::vector<std::unique_ptr<Acceptor>>& acceptors);
 
 }  // namespace hetcomm

@@ -21,7 +21,7 @@ class Address {
   Address() = default;
   static Address from_sockaddr(const sockaddr* address, socklen_t length);
   // Returns an abstract local address, which has no file and is valid in this network namespace.
-  // The name may have at most 106 bytes. A name that does not fit gives an address of no family.
+  // The name can have at most 106 bytes. A longer name gives an address without a family.
   static Address local(std::string_view abstract_name);
   // Parses a numeric address: "10.0.0.1", "::1".
   static Result<Address> parse_numeric(std::string_view text, uint16_t port);
@@ -38,7 +38,7 @@ class Address {
   bool is_same_host(const Address& other) const;
   // Returns whether the address is in IPv4 169.254.0.0/16 or IPv6 fe80::/10.
   bool is_link_local() const;
-  // Returns whether the address needs a scope: a link-local IPv6 address leads nowhere without the
+  // Returns whether the address needs a scope: a link-local IPv6 address is unusable without the
   // number of its interface. Scope 0 means unknown, as for an address that a peer has sent.
   bool needs_scope() const { return family() == AF_INET6 && is_link_local(); }
   uint32_t scope() const;
@@ -71,14 +71,15 @@ struct InterfaceAddress {
 };
 using ChosenInterfaces = Result<std::vector<InterfaceAddress>>;
 
-// Chooses the addresses of this host that fit HETCOMM_INTERFACE and HETCOMM_FAMILY, best first:
-// named order, then |route|, non-loopback before loopback, IPv4 before IPv6, link-local last.
-// |route| is an address that is known to lead to the other ranks, if there is one. Fails if no
-// address fits; the text lists the addresses that exist.
+// Chooses the addresses of this host that match HETCOMM_INTERFACE and HETCOMM_FAMILY, best first.
+// They are sorted by the matching entry of HETCOMM_INTERFACE. |route| then comes before all others,
+// link-local addresses come last, non-loopback precedes loopback, and IPv4 precedes IPv6. |route|
+// is an address that is known to lead to the other ranks, if there is one; it counts only if
+// HETCOMM_INTERFACE is empty. Fails if no address matches; the text lists the addresses that exist.
 //
 // An empty HETCOMM_INTERFACE chooses all interfaces that are up. Loopback is among them, so that
 // single-host jobs work without a network. |route| is chosen even if its interface has no carrier
-// yet. Bridges over nothing physical are left out if another address leads out of this host.
+// yet. Bridges without a physical interface are left out if another address leads out of this host.
 ChosenInterfaces choose_interfaces(const Config& config, const Address& route = {});
 
 // Returns the scope of all link-local IPv6 addresses that ranks send each other. If the first
@@ -94,7 +95,7 @@ inline bool can_be_told(const Address& address, uint32_t link_local_scope) {
 // (arp_ignore is 0).
 bool answers_for_others(const std::string& interface);
 
-// Ports to listen on, both ends included.
+// A range of ports to listen on. Both ends are included.
 struct PortRange {
   uint16_t first = 0;  // 0: the kernel picks one
   uint16_t last = 0;

@@ -17,7 +17,8 @@ namespace {
 
 constexpr uint64_t kRetryNs = 5'000'000;
 
-// Returns the weight of a failure: a heavier one explains better why there is no connection.
+// Returns the weight of a failure. A heavier one is a better explanation for the lack of a
+// connection.
 int weight(Code code) {
   switch (code) {
     case Code::kPermissionDenied:
@@ -102,8 +103,8 @@ Status Connector::bind_local_end(const Address& to) {
     if (nearer) nearest = &from;
   }
   if (nearest == nullptr) return {};
-  // Leaves the choice of the port to connect(). The kernel can then take a port that connections to
-  // other ends use already.
+  // Lets connect() choose the port. The kernel can then reuse a local port that connections to
+  // other peers already use.
   HETCOMM_RETURN_IF_ERROR(set_socket_option(socket_.get(), IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 1,
                                             "IP_BIND_ADDRESS_NO_PORT"));
   if (::bind(socket_.get(), nearest->get(), nearest->length()) != 0) {

@@ -20,29 +20,29 @@ namespace hetcomm {
 
 class ConnectHandler {
  public:
-  // Receives the proved, non-blocking |socket|, or a failure whose text has each address that was
-  // tried, with its error.
+  // Receives the non-blocking |socket| after the proof. On failure, the text lists each address
+  // that was tried, with its error.
   virtual void on_connect(Result<StreamSocket> socket) = 0;
 
  protected:
   ~ConnectHandler() = default;
 };
 
-// The local end of connections. The kernel's routing chooses each part that is left empty.
+// The local end of connections. The kernel's routing chooses each part that is empty.
 struct LocalEnd {
   std::vector<Address> addresses;  // with port 0; the one most similar to the peer's is used
   std::string device;              // the interface; empty: any that has the address
 };
 
-// Tries |candidates| in order, each with its share of the remaining time. If |tls| is given, makes
-// the connection by TLS only.
+// Tries |candidates| in order and divides the remaining time equally among them. If |tls| is given,
+// only TLS connections are made.
 //
 // Calls on_connect() once, from the poller or expire(), never from create(). Destroying the
 // Connector before on_connect() cancels the attempt. The Connector may be destroyed inside
 // on_connect().
 //
 // The code of a failure is PERMISSION_DENIED or UNSUPPORTED if an attempt failed with it. Otherwise
-// the code is OUT_OF_RESOURCES or OUT_OF_MEMORY if this process lacks a resource or a peer says
+// the code is OUT_OF_RESOURCES or OUT_OF_MEMORY if this process lacks a resource or a peer reports
 // that it does, and PEER_LOST in all other cases.
 class Connector final : public Watcher {
  public:
@@ -56,21 +56,21 @@ class Connector final : public Watcher {
   // Sends nothing to local listeners of other users; such an attempt fails with PERMISSION_DENIED.
   void require_same_user() { same_user_ = true; }
 
-  // Moves to the next candidate, or fails, when the time is over. Also delivers failures that
-  // happened immediately.
+  // Moves to the next candidate when the time of the current one is up, and fails after the last.
+  // Also reports failures that occurred inside create().
   void expire(uint64_t now_ns);
   uint64_t next_timer_ns() const;
 
-  // The last acceptor that has proved the job's secret with another incarnation than the expected
+  // The last acceptor that has proved the job's secret with an incarnation other than the expected
   // one. The expected process no longer listens at |address|.
   struct OtherProcess {
     Address address;
     uint64_t incarnation = 0;
   };
   const std::optional<OtherProcess>& other_process() const { return other_process_; }
-  // Returns the candidates whose host has answered that no process listens there.
+  // Returns the candidates whose host has reported that no process listens there.
   const std::vector<Address>& refused() const { return refused_; }
-  // Returns how the last attempt failed, if the other side gave a reason.
+  // Returns the reason that the other side gave for the last failure, if any.
   Denial denial() const { return denial_; }
   const Status& denial_reason() const { return denial_reason_; }
   // Returns the candidate whose kernel has accepted the connection or has a full queue, but whose
@@ -92,8 +92,8 @@ class Connector final : public Watcher {
   void attempt_failed(const Status& why);
   void close_socket();
   uint64_t attempt_share(uint64_t now) const;
-  // Delivers |result|. The caller returns at once, because the handler may have destroyed this
-  // Connector.
+  // Delivers |result|. The caller must return immediately, because the handler may have destroyed
+  // this Connector.
   void report(Result<StreamSocket> result);
   void report_failure();
 

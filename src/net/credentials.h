@@ -1,4 +1,4 @@
-// Credentials name a job and its processes and hold the secret that the processes prove.
+// Credentials identify a job and its processes, and contain the secret that the processes prove.
 #pragma once
 
 #include <array>
@@ -11,10 +11,10 @@
 
 namespace hetcomm {
 
-// Identity names one generation of one job. |job| is a hash of the job's and the communicator's
-// name, so it is the same in every launch of the job. |instance| never recurs: rank 0 draws it at
-// random each time that the ranks come together. |instance| is zero where there is no control
-// plane, as on connections to the store.
+// Identity identifies one generation of one job. |job| is a hash of the job's and the
+// communicator's name, so it is the same in every launch of the job. |instance| is never reused:
+// rank 0 draws it at random each time that the ranks come together. |instance| is zero where there
+// is no control plane, as on connections to the store.
 struct Identity {
   std::array<std::byte, 16> job{};
   uint32_t epoch = 0;
@@ -22,15 +22,15 @@ struct Identity {
   bool operator==(const Identity&) const = default;
 };
 
-// Secret holds the key of the proof, which key.h derives from the user's secret. The key is never
-// logged. Copies share one memory page. The page is excluded from core dumps, and is wiped when the
-// last copy is destroyed.
+// Secret holds the key that processes prove. key.h derives it from the user's secret. The key is
+// never logged. Copies share one memory page. The page is excluded from core dumps, and is wiped
+// when the last copy is destroyed.
 class Secret {
  public:
   static constexpr size_t kBytes = 32;
   using Bytes = std::array<std::byte, kBytes>;
 
-  // Makes a key of all zeros, which is never a real key.
+  // Makes a key of zeros, which no job uses.
   Secret() = default;
   explicit Secret(const Bytes& bytes);
 

@@ -51,7 +51,7 @@ void forget_in_forked_children(int fd) { NoFork().forget(fd); }
 NoFork::NoFork() {
   static const int registered =
       pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
-  static_cast<void>(registered);  // if memory runs out, a child keeps what it inherits
+  static_cast<void>(registered);  // if memory runs out, a child keeps the descriptors it inherits
   guarded().mutex.lock();
 }
 

@@ -1,9 +1,9 @@
 // Closes descriptors in forked children.
 //
-// A forked child (a data loader, say) inherits every descriptor. While the child lives, the kernel
-// keeps the connections of a parent that died, and peers would not learn of the death. The child
-// therefore closes the connections, without sending anything. It also closes descriptors through
-// which the kernel waits for this process.
+// A forked child (a data loader, for example) inherits every descriptor. While the child is alive,
+// the kernel keeps the connections of a parent that has died, and peers would not notice the death.
+// The child therefore closes the connections, without sending anything. It also closes descriptors
+// through which the kernel waits for the parent, such as a userfaultfd.
 #pragma once
 
 namespace hetcomm {
@@ -14,10 +14,9 @@ void close_in_forked_children(int fd);
 // Stops closing |fd| in forked children. [any-thread]
 void forget_in_forked_children(int fd);
 
-// While a NoFork exists, no other thread forks (through the C library). Under a NoFork, a
-// descriptor can be opened and registered, or unregistered and closed, without a child that
-// inherits it in between. A thread that holds a NoFork must not fork and must not call the
-// functions above.
+// While a NoFork exists, no other thread forks through the C library. This makes it possible to
+// open and register a descriptor, or to unregister and close it, without a child that inherits it
+// in between. A thread that holds a NoFork must not fork and must not call the functions above.
 class NoFork {
  public:
   NoFork();

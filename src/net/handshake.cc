@@ -18,8 +18,8 @@
 namespace hetcomm {
 namespace {
 
-// The first byte is no printable character, no TLS record and no small number, so that a foreign
-// service that was contacted by mistake rejects the connection at its first byte.
+// The first byte is neither printable, nor the first byte of a TLS record, nor a small number, so a
+// foreign service that is contacted by mistake rejects the connection at its first byte.
 constexpr std::string_view kHelloMagic = "\x89hetcom\x01";
 constexpr std::string_view kChallengeMagic = "\x89hetcom\x02";
 
@@ -28,17 +28,17 @@ constexpr std::string_view kChallengeMagic = "\x89hetcom\x02";
 constexpr size_t kPrefixBytes = 20;
 constexpr size_t kNonceBytes = 32;
 constexpr size_t kProofBytes = 32;
-// An identity has job, epoch and instance.
+// An identity consists of job, epoch and instance.
 constexpr size_t kIdentityBytes = 16 + 4 + 16;
-// A claim has an identity, source, destination, the incarnations of both, and a nonce.
+// A claim consists of an identity, source, destination, the incarnations of both, and a nonce.
 constexpr size_t kClaimBytes = kIdentityBytes + 4 + 4 + 8 + 8 + kNonceBytes;
-// An answer has the acceptor's incarnation and nonce.
+// An answer consists of the acceptor's incarnation and nonce.
 constexpr size_t kAnswerBytes = 8 + kNonceBytes;
-// An end has an identity and a code before its text.
+// The message of encode_end() has an identity and a code before its text.
 constexpr size_t kEndBytes = kIdentityBytes + sizeof(int32_t);
 
 constexpr uint16_t kLowestVersion = 5;
-// A process that sets a bit of the upper half requires that feature of its peer. A bit of the lower
+// A process that sets a bit in the upper half requires that feature of its peer. A bit in the lower
 // half offers a feature.
 constexpr uint32_t kFeatures = 0;
 constexpr uint32_t kInsistedFeatures = 0xffff0000u;
@@ -97,7 +97,8 @@ Prefix read_prefix(ConstByteSpan bytes) {
   return prefix;
 }
 
-// Checks whether this side and a side with |prefix| can talk. The text gives the reason if not.
+// Checks that this side and a side with |prefix| have a common protocol. The text gives the reason
+// if not.
 Status check_protocol(const Prefix& prefix) {
   if (prefix.lowest > kProtocolVersion || prefix.highest < kLowestVersion) {
     return Status(Code::kUnsupported,
@@ -118,8 +119,8 @@ Status check_protocol(const Prefix& prefix) {
   return {};
 }
 
-// Maps the code in an unauthenticated answer. Only codes with which a process may legitimately give
-// up are trusted. Any other becomes kBootstrapFailed.
+// Maps the code in an unauthenticated answer. Only codes with which a process can legitimately fail
+// are accepted. Any other becomes kBootstrapFailed.
 Code code_of_end(int32_t value) {
   switch (static_cast<Code>(value)) {
     case Code::kInvalidArgument:
@@ -241,7 +242,7 @@ Handshake::Step Handshake::advance() {
   return state_ == State::kDone ? Step::kDone : Step::kFailed;
 }
 
-// Makes one transition. Returns false if the handshake has to wait or has failed.
+// Performs one transition. Returns false if the handshake has to wait or has failed.
 bool Handshake::step() {
   switch (state_) {
     case State::kSendHello:
@@ -277,7 +278,8 @@ bool Handshake::step() {
   return false;
 }
 
-// Leaves TLS when the other side says, without TLS, that it cannot take part.
+// Switches from TLS to the plain protocol if the other side has sent the message of encode_end()
+// without TLS.
 void Handshake::read_end_before_tls() {
   if (tls_ == nullptr || tls_->established() || state_ != State::kSendHello) return;
   std::array<std::byte, kPrefixBytes> start;
@@ -320,7 +322,7 @@ ssize_t Handshake::receive_some(void* data, size_t size) {
   return tls_->receive(&piece, 1);
 }
 
-// Returns true when all of |out_| has left.
+// Returns true when all of |out_| has been sent.
 bool Handshake::send_out() {
   while (out_done_ < out_.size()) {
     const ssize_t sent = send_some(out_.data() + out_done_, out_.size() - out_done_);
@@ -342,7 +344,7 @@ bool Handshake::send_out() {
   return true;
 }
 
-// Returns true when |in_| holds |size| bytes; never reads more.
+// Returns true when |in_| holds |size| bytes. Never reads more than that.
 bool Handshake::fill_in(size_t size) {
   const size_t have = in_.size();
   size_t filled = have;
@@ -376,14 +378,14 @@ bool Handshake::fill_in(size_t size) {
   return fail(failure(error, "handshake: receive")) != Step::kFailed;
 }
 
-// Returns the failure. The TLS text is more specific than the number.
+// Returns the failure for |error|. The text from TLS is more specific than the errno.
 Status Handshake::failure(int error, std::string_view what) const {
   return tls_ != nullptr && !tls_->error().ok() ? tls_->error() : status_from_errno(error, what);
 }
 
-// Answers a foreign peer, perhaps a process of the job that has TLS switched on. Such a process
-// recognizes the start of the plain protocol's message, and learns the reason from it. The peer's
-// bytes are read first, for the reason given at finish_refusal().
+// Rejects a foreign peer. If the peer sent a TLS record, it may be a process of the job with TLS
+// switched on. It is then sent the start of a plain message, from which it recognizes the reason.
+// The peer's bytes are read first, for the reason given at finish_refusal().
 bool Handshake::refuse_foreign_peer() {
   if (tls_ != nullptr || !is_tls_record(in_)) {
     return fail_with(Code::kPermissionDenied, "the other side is not a hetcomm peer",
@@ -400,7 +402,7 @@ bool Handshake::refuse_foreign_peer() {
       Denial::kOther);
 }
 
-// Judges each byte as it arrives, since a foreign service may send less than a prefix and then
+// Checks each byte as it arrives, since a foreign service may send less than a prefix and then
 // wait.
 bool Handshake::read_hello_prefix() {
   const bool complete = fill_in(kPrefixBytes);
@@ -474,7 +476,7 @@ Handshake::Refusal Handshake::judge_claim() const {
 }
 
 // Reads the rest of a hello that was not understood, and then fails. Closing with unread bytes
-// would reset the connection, and the initiator might not see the reason.
+// would reset the connection, and the initiator might not receive the reason.
 bool Handshake::finish_refusal() {
   std::array<std::byte, kClaimBytes + kMaxHelloExtra> unread;
   [[maybe_unused]] const ssize_t ignored = ::recv(fd_, unread.data(), unread.size(), MSG_DONTWAIT);
@@ -505,8 +507,8 @@ bool Handshake::read_challenge_prefix() {
   if (!starts_like(in_, kChallengeMagic)) return refuse_foreign_peer();
   if (!complete) return false;
   const Prefix prefix = read_prefix(in_);
-  // The message of encode_end() may have another layout in another version, so the check comes
-  // first.
+  // In another version the message of encode_end() may have another layout, so the version is
+  // checked first.
   if (Status status = check_protocol(prefix); !status.ok()) {
     denial_ = Denial::kOther;
     return fail(std::move(status)) != Step::kFailed;
@@ -536,8 +538,8 @@ bool Handshake::read_end() {
                    Denial::kEnded);
 }
 
-// Sends zeros in place of the proof. They reveal nothing of the secret. If they are lost, the
-// acceptor only does not learn the reason.
+// Sends zeros in place of the proof. They reveal nothing about the secret. If they are lost, the
+// acceptor merely does not learn the reason.
 bool Handshake::leave_unconvinced() {
   constexpr std::array<std::byte, kProofBytes> kNotConvinced{};
   [[maybe_unused]] const ssize_t sent = send_some(kNotConvinced.data(), kNotConvinced.size());

@@ -1,11 +1,11 @@
-// Handshake performs the proof that begins every connection, on TCP and local sockets alike.
+// Handshake performs the proof at the start of every connection, on TCP and local sockets alike.
 //
 // Both sides prove knowledge of the job secret by HMAC-SHA256 over the whole transcript: magic,
 // protocol range, feature bits, byte order, role, job, epoch, instance, both ranks and
 // incarnations, both nonces and the initiator's extra bytes. A replayed hello fails, because the
 // other nonce is fresh. A reflected proof fails, because each direction has its own label. Until
-// the proof holds, nothing that the peer sends is believed and no memory beyond a fixed buffer is
-// used.
+// the proof has succeeded, nothing that the peer sends is trusted and no memory beyond a fixed
+// buffer is used.
 //
 //   initiator                         acceptor
 //     hello (nonce, who, extra)  -->
@@ -14,17 +14,17 @@
 //     proof                      -->                                acceptor checks, then believes
 //
 // An initiator that rejects the challenge sends 32 zero bytes in place of its proof, which tell the
-// acceptor the reason. An initiator that disconnects without them abandoned the attempt or exited.
-// An acceptor that does not fit the hello (another version, role, job, epoch, instance, rank or
-// incarnation) says so inside its challenge. After a failure the socket is shut down, so that the
-// other side fails too.
+// acceptor the reason. An initiator that disconnects without them has abandoned the attempt or
+// exited. An acceptor that does not match the hello (another version, role, job, epoch, instance,
+// rank or incarnation) reports this inside its challenge. After a failure the socket is shut down,
+// so that the other side fails too.
 //
 // A process that cannot take part answers with encode_end(), in place of a challenge or of the
-// first TLS record. This answer proves nothing: the initiator believes only its text, and only if
-// the identity is its own.
+// first TLS record. This answer proves nothing: the initiator uses only its code and text, and only
+// if its identity is the initiator's.
 //
-// A challenge proves the acceptor's incarnation even when it refuses. An initiator that reads an
-// unexpected incarnation knows that the process it seeks no longer listens there.
+// A challenge proves the acceptor's incarnation even when it contains a refusal. An initiator that
+// reads an unexpected incarnation can conclude that the expected process no longer listens there.
 //
 // A handshake reads only its own bytes, so that later bytes of the stream are left for the user.
 //
@@ -53,7 +53,8 @@ inline constexpr uint16_t kProtocolVersion = 5;
 inline constexpr size_t kMaxHelloExtra = 512;
 inline constexpr size_t kMaxHelloBytes = 112 + kMaxHelloExtra;
 
-// The purpose of a connection. The proof covers it, so that one kind cannot pass for another.
+// The purpose of a connection. The proof covers it, so a connection of one kind is not accepted as
+// another.
 enum class Role : uint8_t { kStore = 1, kControl = 2, kTcp = 3, kShm = 4, kRdma = 5, kRelay = 6 };
 
 struct Hello {
@@ -66,23 +67,24 @@ struct Hello {
   std::vector<std::byte> extra;
 };
 
-// The reason for which a handshake failed, for code that has to choose what to do next.
+// The reason for which a handshake failed, for callers that decide how to continue.
 enum class Denial : uint8_t {
   kNone,      // not failed, or the other side gave no reason
   kSecret,    // the two sides have different secrets
   kIdentity,  // another job, epoch or communicator
-  kEnded,     // the other side has failed, and says why (encode_end)
+  kEnded,     // the other side has failed and reports why (encode_end)
   kOther      // another version, role, rank or process, or another service
 };
 
-// Returns the rank that the sender of a hello claims, unproved, or nothing if |bytes| are not a
-// complete hello of |identity|.
+// Returns the unproved rank in a hello, or nothing if |bytes| is not a complete hello of
+// |identity|.
 std::optional<int32_t> claimed_rank(ConstByteSpan bytes, const Identity& identity);
 
-// Encodes the answer of a process of |identity| that cannot take part because of |why|.
+// Encodes the answer of a process of |identity| that cannot take part. |why| is the reason.
 std::vector<std::byte> encode_end(const Identity& identity, const Status& why);
 
-// Makes the hello from |source| to |destination|, both of the instance that |credentials| name.
+// Makes the hello from |source| to |destination|, with the identity and incarnations in
+// |credentials|.
 Hello make_hello(const Credentials& credentials, Role role, int32_t source, int32_t destination);
 
 class TlsSession;
@@ -93,10 +95,10 @@ class Handshake {
  public:
   enum class Step : uint8_t { kWantRead, kWantWrite, kDone, kFailed };
 
-  // Makes the initiator's side. |mine| is what this side claims and requests. |tls|, if any, is a
-  // session on |fd| and outlives the handshake.
+  // Makes the initiator's side. |mine| is the hello that it sends. |tls|, if any, is a session on
+  // |fd| and must outlive the handshake.
   static Handshake initiator(int fd, const Secret& secret, Hello mine, TlsSession* tls = nullptr);
-  // Makes the acceptor's side. Accepts only hellos of |role| that fit the identity and the
+  // Makes the acceptor's side. Accepts only hellos of |role| that match the identity and the
   // incarnations of |credentials|, with |rank| as destination. With |any_identity|, identities and
   // incarnations are not compared (the store).
   static Handshake acceptor(int fd, const Credentials& credentials, Role role, int32_t rank,
@@ -108,15 +110,15 @@ class Handshake {
   // ...).
   const Status& error() const { return error_; }
   Denial denial() const { return denial_; }
-  // Returns the initiator's claim. On the acceptor the claim is proved after kDone, and unproved
-  // after kFailed.
+  // Returns the initiator's hello. On the acceptor it is proved after kDone, and unproved after
+  // kFailed.
   const Hello& peer() const { return hello_; }
-  // Returns whether the acceptor has read the whole claim.
+  // Returns whether the acceptor has read the whole hello.
   bool has_claim() const { return has_claim_; }
-  // Returns the incarnation that the acceptor has proved to this initiator, also after kFailed;
-  // empty before the proof was checked.
+  // Returns the incarnation that the acceptor has proved to this initiator, even after kFailed.
+  // Returns nothing before the proof was checked.
   std::optional<uint64_t> acceptor_incarnation() const { return acceptor_incarnation_; }
-  // Returns whether the peer has sent anything, which tells a port scan from a failed proof.
+  // Returns whether the peer has sent anything. If not, the failure may come from a port scan.
   bool peer_spoke() const;
 
  private:
@@ -134,8 +136,8 @@ class Handshake {
     kDone,
     kFailed
   };
-  // The reason for which an acceptor refuses, sent inside the proved part of its challenge. Only
-  // encode_end() uses kEnded.
+  // The reason for which an acceptor refuses. It is sent inside the proved part of the challenge.
+  // Only encode_end() uses kEnded.
   enum class Refusal : uint8_t { kNone, kProtocol, kRole, kIdentity, kRank, kIncarnation, kEnded };
   friend std::vector<std::byte> encode_end(const Identity& identity, const Status& why);
 

@@ -13,7 +13,7 @@ const unsigned char* raw(ConstByteSpan bytes) {
   return reinterpret_cast<const unsigned char*>(bytes.data());
 }
 
-// Aborts if a computation failed: its output must never pass for a digest.
+// Aborts if a computation has failed, because its output must never be used as a digest.
 void require(bool worked) {
   if (!worked) std::abort();
 }

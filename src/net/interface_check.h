@@ -1,4 +1,4 @@
-// Warns the user of entries in HETCOMM_INTERFACE that match nothing.
+// Warns the user about entries in HETCOMM_INTERFACE that match nothing.
 #pragma once
 
 #include "src/system/config.h"
@@ -6,7 +6,8 @@
 
 namespace hetcomm {
 
-// Warns once of each entry that matches no interface that is up, and lists the interfaces that are.
+// Warns once about each entry that matches no interface that is up, and lists the interfaces that
+// are.
 void warn_of_unknown_interfaces(const Config& config, Log& log);
 
 }  // namespace hetcomm

@@ -1,5 +1,5 @@
 // A context uses the addresses of the interfaces that are up, filtered by HETCOMM_INTERFACE and
-// HETCOMM_FAMILY, in an order that does not depend on the kernel's.
+// HETCOMM_FAMILY, in a fixed order of preference.
 #include <net/if.h>
 #include <netinet/in.h>
 
@@ -99,8 +99,8 @@ Result<std::vector<Pattern>> parse_patterns(std::string_view text) {
   return patterns;
 }
 
-// Returns all addresses whose interface is up and has a carrier, and |route|, in the kernel's
-// order.
+// Returns, in the kernel's order, all addresses whose interface is up and has a carrier, and
+// |route| even if its interface is not.
 Result<std::vector<InterfaceAddress>> list_addresses(const Address& route) {
   Result<std::vector<ListedAddress>> all = list_addresses_of_host();
   if (!all.ok()) return all.status();
@@ -118,8 +118,8 @@ Result<std::vector<InterfaceAddress>> list_addresses(const Address& route) {
   return result;
 }
 
-// Returns the addresses that are known without a list of interfaces: loopback, and |route|, an
-// address of this host that leads to the other ranks.
+// Returns the addresses that are known without a list of interfaces: loopback, and |route|, which
+// is an address of this host that leads to the other ranks.
 std::vector<InterfaceAddress> known_addresses(const Address& route) {
   std::vector<InterfaceAddress> result;
   if (route.family() != AF_UNSPEC && !route.is_loopback()) {
@@ -132,8 +132,8 @@ std::vector<InterfaceAddress> known_addresses(const Address& route) {
   return result;
 }
 
-// Returns whether |interface| is a device or lies over one: bonds, VLANs and bridges name their
-// lower interfaces.
+// Returns whether |interface| is a physical device or is built on one. In sysfs, bonds, VLANs and
+// bridges list their lower interfaces.
 bool is_physical(const std::string& interface, int depth = 0) {
   constexpr int kDeepest = 8;
   constexpr std::string_view kLower = "lower_";
@@ -149,16 +149,16 @@ bool is_physical(const std::string& interface, int depth = 0) {
   return false;
 }
 
-// Returns whether |interface| is a bridge over nothing physical. Containers and virtual machines
-// use such bridges, with the same address on every host.
+// Returns whether |interface| is a bridge without a physical interface. Containers and virtual
+// machines use such bridges, with the same address on every host.
 bool leads_nowhere(const std::string& interface) {
   std::error_code error;
   return std::filesystem::is_directory("/sys/class/net/" + interface + "/bridge", error) &&
          !is_physical(interface);
 }
 
-// Removes bridges over nothing physical, unless only loopback is left without them or |route| leads
-// over them.
+// Removes bridges without a physical interface, unless only loopback and link-local addresses would
+// remain. A bridge that has the address |route| is kept.
 void drop_bridges(const Address& route, std::vector<InterfaceAddress>* all) {
   std::vector<InterfaceAddress> kept;
   bool leads_out = false;
@@ -170,7 +170,7 @@ void drop_bridges(const Address& route, std::vector<InterfaceAddress>* all) {
   if (leads_out) *all = std::move(kept);
 }
 
-// Returns the index of the first pattern that matches |entry|; 0 if the user named none.
+// Returns the index of the first pattern that matches |entry|, or 0 if there are no patterns.
 std::optional<size_t> choose(const std::vector<Pattern>& patterns, const InterfaceAddress& entry) {
   if (patterns.empty()) return 0;
   for (size_t i = 0; i < patterns.size(); ++i) {
@@ -194,7 +194,7 @@ std::string describe(const std::vector<InterfaceAddress>& entries) {
 ChosenInterfaces choose_interfaces(const Config& config, const Address& route) {
   Result<std::vector<Pattern>> patterns = parse_patterns(config.text(variable::kInterface));
   if (!patterns.ok()) return patterns.status();
-  // A loopback route leads only to ranks of this host, for which the usual order is as good.
+  // A loopback route leads only to ranks on this host, for which the usual order is good enough.
   const bool has_route = patterns->empty() && !route.is_loopback();
   Result<std::vector<InterfaceAddress>> all = list_addresses(has_route ? route : Address());
   const Status unlisted = all.status();
@@ -206,7 +206,7 @@ ChosenInterfaces choose_interfaces(const Config& config, const Address& route) {
   });
   if (patterns->empty()) drop_bridges(has_route ? route : Address(), &candidates);
   // The sort key: index of the pattern, is not the route, is link-local, is loopback, is IPv6,
-  // place in the kernel's order.
+  // position in the kernel's order.
   using Rank = std::tuple<size_t, bool, bool, bool, bool, size_t>;
   std::vector<Rank> chosen;
   for (size_t i = 0; i < candidates.size(); ++i) {

@@ -12,7 +12,7 @@
 
 namespace hetcomm {
 
-// The secret has its own pages, because the kernel can leave only whole pages out of core dumps.
+// The secret has its own page, because the kernel can exclude only whole pages from core dumps.
 class Secret::Page {
  public:
   explicit Page(const Bytes& bytes) {
@@ -32,7 +32,7 @@ class Secret::Page {
   const Bytes& bytes() const { return *bytes_; }
 
  private:
-  static constexpr size_t kSize = 4096;  // the kernel rounds it up to its own pages
+  static constexpr size_t kSize = 4096;  // the kernel rounds it up to its own page size
   Bytes* bytes_ = nullptr;
 };
 

@@ -11,11 +11,11 @@
 
 namespace hetcomm {
 
-// Returns the key of a user's secret: SHA-256 under its own label.
+// Returns the key made from a user's secret: the SHA-256 digest of a label and the secret.
 Secret secret_from(ConstByteSpan user_secret);
 Result<Secret> random_secret();
-// Returns the key that ranks of job |name| prove. Ranks of another job that has the same |secret|
-// cannot prove it.
+// Returns the key that the ranks of job |name| prove. It differs from the key of another job with
+// the same |secret|.
 Secret secret_of_job(const Secret& secret, std::string_view name);
 
 // Returns the identity of communicator |communicator_name| of job |job_name| in generation |epoch|.

@@ -27,7 +27,7 @@ struct ListeningHost {
 };
 
 // Returns the addresses in |theirs| that can be tried from |mine|. Leaves out families on which
-// this rank does not listen. Leaves out the loopback of another host, and addresses that both hosts
+// this rank does not listen, loopback addresses of another host, and addresses that both hosts
 // have, as in private networks of containers. A link-local IPv6 address in |theirs| gets the scope
 // of the link-local address in |mine|, because both belong to the link that leads to rank 0. It is
 // left out if |mine| has no link-local address. Fails with UNSUPPORTED if no address is left; the

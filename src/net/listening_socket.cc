@@ -20,8 +20,8 @@ Result<UniqueFd> listen_at(const Address& address, int backlog, const std::strin
   UniqueFd fd(::socket(address.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!fd.valid()) return status_from_errno(errno, fmt::format("listen on {}: socket", name));
   if (address.family() != AF_UNIX) {
-    // This frees a port with lingering connections of an earlier process, but not one with a
-    // listener.
+    // This frees a port that has only lingering connections of an earlier process, but not one with
+    // a listener.
     HETCOMM_RETURN_IF_ERROR(
         set_socket_option(fd.get(), SOL_SOCKET, SO_REUSEADDR, 1, "SO_REUSEADDR"));
   }
@@ -38,7 +38,7 @@ Result<UniqueFd> listen_at(const Address& address, int backlog, const std::strin
 
 }  // namespace
 
-// Starts the search at a port that depends on the process, so that ranks seldom collide.
+// The search starts at a port that depends on the process, so that ranks rarely collide.
 Result<UniqueFd> listen_on(const Address& address, int backlog, const PortRange& ports,
                            const std::string& device) {
   if (ports.first == 0 || address.port() != 0 || address.family() == AF_UNIX) {
@@ -53,7 +53,7 @@ Result<UniqueFd> listen_on(const Address& address, int backlog, const PortRange&
     Result<UniqueFd> listener = listen_at(address.with_port(port), backlog, device);
     if (listener.ok()) return listener;
     failure = listener.status();
-    // A port that is taken or not allowed to this user (below 1024) is skipped.
+    // A port that is in use or not permitted to this user (below 1024) is skipped.
     const bool next =
         failure.code() == Code::kInvalidArgument || failure.code() == Code::kPermissionDenied;
     if (!next) return failure;

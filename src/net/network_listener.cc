@@ -11,7 +11,7 @@
 namespace hetcomm {
 namespace {
 
-// Returns the index of |family| in lists by family.
+// Returns the index of |family| in arrays that are indexed by family.
 size_t index_of(int family) { return family == AF_INET ? 0 : 1; }
 
 // Returns the address to listen on for |family|, or an Address without a family if |chosen| has no
@@ -70,8 +70,8 @@ Result<std::unique_ptr<NetworkListener>> NetworkListener::create(
   }
   if (listener->host_.addresses.empty()) return failure;
   if (!options.device.empty()) {
-    // Connections of ranks on this host arrive over loopback, not over the interface to which the
-    // other acceptors are bound.
+    // Connections of ranks on this host arrive over loopback and not over the interface to which
+    // the other acceptors are bound.
     options.device.clear();
     Result<Address> loopback = Address::parse_numeric("127.0.0.1", 0);
     Result<std::unique_ptr<Acceptor>> acceptor =

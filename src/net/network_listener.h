@@ -1,10 +1,11 @@
-// NetworkListener listens on the network interfaces that a context uses (choose_interfaces), for
-// transports that make their connections by TCP.
+// NetworkListener listens on the network interfaces that a context uses (choose_interfaces()), for
+// transports that connect over TCP.
 //
 // There is one Acceptor for each family: on the chosen address, or on all addresses of the family
-// when several were chosen. If Options::device is set, one more Acceptor on loopback takes the
+// if several were chosen. If Options::device is set, one more Acceptor on loopback accepts the
 // connections of ranks on this host. Link-local IPv6 addresses are left out unless one of them
-// leads to the other ranks (link_local_scope). The poller drives the listener, which never blocks.
+// leads to the other ranks (link_local_scope()). The poller drives the listener, which never
+// blocks.
 #pragma once
 
 #include <cstdint>
@@ -20,9 +21,9 @@ namespace hetcomm {
 
 class NetworkListener final {
  public:
-  // Creates each Acceptor with |options|, but held and with the ports of HETCOMM_PORTS. |interface|
-  // is the only one of |chosen| to listen on; empty: all of them. Error texts start with |name|. A
-  // family on which listening fails is logged and left out. Fails when no family is left or none
+  // Creates each Acceptor with |options|, but held and with the ports of HETCOMM_PORTS. If
+  // |interface| is not empty, listens only on that one of |chosen|. Error texts start with |name|.
+  // A family on which listening fails is logged and left out. Fails if no family is left or none
   // was chosen.
   static Result<std::unique_ptr<NetworkListener>> create(
       Poller& poller, Log& log, const Config& config, const ChosenInterfaces& chosen,
@@ -38,7 +39,7 @@ class NetworkListener final {
   Status open(const Credentials& credentials);
   void expire(uint64_t now_ns);
   uint64_t next_timer_ns() const;
-  // Returns why the last dropped connection was dropped; ok if none was.
+  // Returns the reason for which a connection was last dropped, or OK if none was.
   Status last_rejection() const;
 
  private:

@@ -47,7 +47,7 @@ void Poller::remove(int fd, Watcher& watcher) {
   forget_in_forked_children(fd);
   epoll_event unused{};
   epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, &unused);
-  // Drops events that the kernel has reported and poll() has not delivered. If the watcher has
+  // Drops events that the kernel has reported but poll() has not delivered. If the watcher has
   // other descriptors, the kernel reports their events again, because they are level-triggered.
   for (int i = batch_next_; i < batch_size_; ++i) {
     epoll_event& event = batch_[static_cast<size_t>(i)];
@@ -56,8 +56,8 @@ void Poller::remove(int fd, Watcher& watcher) {
 }
 
 int Poller::poll() {
-  // The position is a member, so that remove() sees the remaining events, and a poll() from inside
-  // on_events ends this one early. Nothing is lost, because events are level-triggered.
+  // The position is a member, so that remove() can see the remaining events. A nested poll() inside
+  // on_events() ends this loop early. Nothing is lost, because events are level-triggered.
   batch_next_ = 0;
   batch_size_ = epoll_wait(epoll_.get(), batch_.data(), kBatch, 0);
   int delivered = 0;
@@ -75,7 +75,7 @@ void Poller::wait(uint64_t timeout_ns) const {
   timespec timeout{};
   timeout.tv_sec = static_cast<time_t>(timeout_ns / 1'000'000'000);
   timeout.tv_nsec = static_cast<long>(timeout_ns % 1'000'000'000);
-  // An interrupted wait is an early return, as for any other wake-up.
+  // An interrupted wait returns early, as after any other wake-up.
   ppoll(&descriptor, 1, timeout_ns == kForever ? nullptr : &timeout, nullptr);
 }
 

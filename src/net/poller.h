@@ -1,5 +1,6 @@
-// Poller is a small interface to epoll. There is one Poller per context. All calls are made under
-// the progress baton, except for wait(), which touches only the epoll descriptor.
+// Poller is a small interface to epoll. A Poller and its watchers belong to one thread at a time
+// (for a context's Poller, the one that holds the progress baton). Only wait() may be called by any
+// thread, since it uses nothing but the epoll descriptor.
 #pragma once
 
 #include <sys/epoll.h>
@@ -31,8 +32,8 @@ class Poller {
   // children close |fd| if it is a socket.
   Status add(int fd, uint32_t events, Watcher& watcher);
   Status modify(int fd, uint32_t events, Watcher& watcher);
-  // Stops watching |fd|. Safe inside on_events; no event of |watcher| is delivered afterwards. Call
-  // this before closing the descriptor.
+  // Stops watching |fd|. Can be called inside on_events(). No event of |watcher| is delivered
+  // afterwards. Must be called before the descriptor is closed.
   void remove(int fd, Watcher& watcher);
 
   // Delivers pending events without waiting. Returns the number of events delivered.

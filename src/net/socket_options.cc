@@ -43,9 +43,10 @@ void set_no_delay(int fd) {
 
 Status set_keepalive(int fd, uint64_t detection_ns) {
   if (family_of(fd) == AF_UNIX) return {};
-  // The kernel fails the connection at the first of the moments idle, idle + interval, ... at which
+  // The kernel fails the connection at the first of the times idle, idle + interval, ... at which
   // the peer has been silent for the user timeout and a probe has been sent. Its timers are late by
-  // up to a tenth, so the probes fill nine tenths of the time. The last probe is sent at their end.
+  // up to a tenth, so the probes take nine tenths of the detection time. The last probe is sent at
+  // the end of that.
   constexpr uint64_t kMaxSeconds = 32'767;
   const uint64_t wanted = std::max(detection_ns, kMinDetectionNs);
   const int seconds =
@@ -57,8 +58,8 @@ Status set_keepalive(int fd, uint64_t detection_ns) {
   HETCOMM_RETURN_IF_ERROR(
       set_socket_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, interval, "TCP_KEEPINTVL"));
   HETCOMM_RETURN_IF_ERROR(set_socket_option(fd, IPPROTO_TCP, TCP_KEEPCNT, count, "TCP_KEEPCNT"));
-  // The timeout also covers the few bytes that may be unacknowledged: while there are any, no probe
-  // is sent.
+  // The user timeout also applies to the few bytes that may be unacknowledged, during which no
+  // probe is sent.
   HETCOMM_RETURN_IF_ERROR(set_socket_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, seconds * 1000 - 200,
                                             "TCP_USER_TIMEOUT"));
   return set_socket_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1, "SO_KEEPALIVE");

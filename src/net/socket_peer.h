@@ -9,18 +9,18 @@
 
 namespace hetcomm {
 
-// Returns the peer's address, for messages; "unknown" if there is none.
+// Returns the peer's address for messages, or "unknown" if there is none.
 std::string peer_name(int fd);
 
 // The process at the other end of a local socket, as recorded by the kernel when that process
 // connected or listened.
 struct LocalPeer {
   pid_t process = 0;  // 0: in another PID namespace
-  uid_t user = 0;     // effective user id; all users unknown to this user namespace have the same
+  uid_t user = 0;     // effective user id; all users unknown to this namespace have the same
 };
 Result<LocalPeer> local_peer(int fd);
-// Returns kPermissionDenied, with process and user, when the other end of local socket |fd| belongs
-// to a different effective user than this process.
+// Returns kPermissionDenied, with process and user, if the other end of the local socket |fd|
+// belongs to a different effective user than this process.
 Status check_same_user(int fd);
 
 }  // namespace hetcomm

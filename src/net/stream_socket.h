@@ -1,14 +1,14 @@
-// StreamSocket is a connected stream socket, with or without TLS. Acceptors and Connectors hand it
-// over.
+// StreamSocket is a connected stream socket, with or without TLS. Acceptors and Connectors create
+// it.
 //
-// receive() and send() have the meaning of recv() and send() in both cases (count, 0 at the end, -1
-// with errno, EAGAIN when it would block), and never raise SIGPIPE. Without TLS they make the
-// system call after one branch. With TLS two things differ (without TLS both are always false):
+// receive() and send() behave like recv() and send() in both cases (count, 0 at the end, -1 with
+// errno, EAGAIN when they would block), and never raise SIGPIPE. Without TLS they make the system
+// call after one branch. With TLS two conditions can occur, which are always false without TLS:
 //
-//   buffered()   bytes (or the end) were taken from the kernel and not yet received: no event
-//                announces them, so receive() has to be called again before the caller sleeps
-//   !flushed()   bytes that send() has accepted have not all left: flush() has to be called when
-//                the socket is writable
+//   buffered()   bytes (or the end) were taken from the kernel and not yet received. No event
+//                announces them, so receive() has to be called again before the caller sleeps.
+//   !flushed()   bytes that send() has accepted have not all been sent. flush() has to be called
+//                when the socket is writable.
 #pragma once
 
 #include <sys/socket.h>
@@ -68,14 +68,15 @@ class StreamSocket {
 
   bool buffered() const { return tls_ != nullptr && tls_->buffered(); }
   bool flushed() const { return tls_ == nullptr || tls_->flushed(); }
-  // Sends bytes that have not left yet. Returns false while the kernel has no room for all of them.
-  // Returns true for a broken connection, because receive() reports that.
+  // Sends bytes that have not been sent yet. Returns false while the kernel cannot take all of
+  // them. Returns true for a broken connection, because receive() reports that.
   bool flush() { return tls_ == nullptr || tls_->flush(); }
-  // Tells the peer that the end that follows is intended. Best effort; nothing is sent afterwards.
+  // Tells the peer that the end of the stream that follows is intended. Best effort. Nothing can be
+  // sent afterwards.
   void say_goodbye() {
     if (tls_ != nullptr) tls_->say_goodbye();
   }
-  // Describes |error| from receive() or send(). The TLS text is more specific than the number.
+  // Describes |error| from receive() or send(). The text from TLS is more specific than the errno.
   std::string describe(int error) const;
 
  private:

@@ -19,7 +19,7 @@ namespace hetcomm {
 namespace {
 
 constexpr size_t kMaxPemBytes = 1u << 20;
-// The first cipher is the fastest if the processor has AES instructions, and strong enough.
+// The first cipher is strong enough, and the fastest if the processor has AES instructions.
 constexpr const char* kCiphers =
     "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256";
 
@@ -34,7 +34,7 @@ using BioPtr = std::unique_ptr<BIO, Freer<BIO_free_all>>;
 using X509Ptr = std::unique_ptr<X509, Freer<X509_free>>;
 using KeyPtr = std::unique_ptr<EVP_PKEY, Freer<EVP_PKEY_free>>;
 
-// Returns the text of OpenSSL's newest error.
+// Returns the text of OpenSSL's latest error.
 std::string library_text() {
   const unsigned long error = ERR_peek_last_error();
   const char* reason = error == 0 ? nullptr : ERR_reason_error_string(error);
@@ -50,7 +50,7 @@ BioPtr memory_bio(const std::string& text) {
   return BioPtr(BIO_new_mem_buf(text.data(), static_cast<int>(text.size())));
 }
 
-// Replaces OpenSSL's own callback, which would ask on the terminal.
+// Replaces OpenSSL's own callback, which would prompt on the terminal.
 int no_pass_phrase(char*, int, int, void*) { return -1; }
 
 int bio_write(BIO* bio, const char* data, int size) {
@@ -65,7 +65,7 @@ int bio_read(BIO* bio, char* data, int size) {
   return got;
 }
 
-// put() keeps no data that the library would have to flush.
+// A flush always succeeds, because the session itself sends the data that put() keeps.
 long bio_control(BIO*, int command, long, void*) { return command == BIO_CTRL_FLUSH ? 1 : 0; }
 
 }  // namespace
@@ -140,8 +140,7 @@ Status TlsContext::load_certificate(const std::string& path, Log& /*log*/) {
     }
   }
   ERR_clear_error();
-  // Peers would refuse an expired certificate. A failure here is reported earlier and names the
-  // file.
+  // Peers would reject an expired certificate. Failing here reports it earlier and names the file.
   if (X509_cmp_current_time(X509_get0_notAfter(own.get())) < 0) {
     return Status(Code::kPermissionDenied, fmt::format("{}: the certificate has expired", what));
   }

@@ -1,24 +1,24 @@
 // Provides TLS 1.3 with certificates on both sides, on non-blocking sockets.
 //
 // A TlsContext holds this process's key and certificate and the authority that signs all
-// certificates. A TlsSession is the state of one connection: first shake_hands() until it is done,
-// then receive() and send() with the meaning of the system calls. The socket's owner polls and
-// closes it.
+// certificates. A TlsSession is the state of one connection. The caller first calls shake_hands()
+// until it is done, then receive() and send(), which behave like the system calls. The socket's
+// owner polls and closes the socket.
 //
 //   * Records are written to the socket immediately. The session keeps the part that the kernel
-//     does not take (some 128 KiB at most), and accepts nothing more until that has left. Bytes
-//     that send() has accepted are encrypted, and their memory is free. The caller may choose anew
-//     what it sends next.
-//   * A socket that can no longer be written can still be read: what the peer sent before its end
-//     counts.
+//     does not take (about 128 KiB at most), and accepts nothing more until that has been sent.
+//     Bytes that send() has accepted are encrypted, and the caller can reuse their memory. A later
+//     send() need not repeat bytes that were refused.
+//   * A socket that can no longer be written can still be read: data that the peer sent before it
+//     closed the connection is delivered.
 //   * buffered() reports bytes, or an end behind them, that the session has taken from the kernel
 //     and the caller has not received yet.
 //   * The end of the stream is clean only if the peer has announced it inside TLS. A connection
-//     that just stops is an error: anybody on the path can cut it.
+//     that just stops is an error, because anybody on the path can cut it.
 //   * No renegotiation (TLS 1.3 has none), no tickets, no resumption, no early data.
 //
-// A first byte that belongs to the plain protocol is recognized on both sides, so that a process
-// with TLS and one without tell each other apart instead of waiting.
+// Both sides recognize the first byte of the plain protocol, so a process with TLS and one without
+// detect the mismatch instead of waiting.
 #pragma once
 
 #include <sys/types.h>
@@ -35,7 +35,7 @@
 #include "src/system/config.h"
 #include "src/system/log.h"
 
-// OpenSSL types, so that its headers stay in tls.cc and tls_session.cc.
+// Declares OpenSSL's types, so that its headers are needed only in tls.cc and tls_session.cc.
 struct bio_method_st;
 struct bio_st;
 struct ssl_ctx_st;
@@ -45,24 +45,24 @@ namespace hetcomm {
 
 class TlsSession;
 
-// Return whether HETCOMM_TLS and HETCOMM_REQUIRE_TLS are on.
+// These return whether HETCOMM_TLS and HETCOMM_REQUIRE_TLS are on.
 bool tls_wanted(const Config& config);
 bool tls_required(const Config& config);
 
 class TlsContext : public std::enable_shared_from_this<TlsContext> {
  public:
-  // Creates a context according to HETCOMM_TLS and its related variables; null when TLS is off.
-  // Fails if TLS is on and unavailable, or off while HETCOMM_REQUIRE_TLS is on; the text names the
+  // Creates a context from HETCOMM_TLS and its related variables. Returns null if TLS is off. Fails
+  // if TLS is on and unavailable, or off while HETCOMM_REQUIRE_TLS is on; the text names the
   // variable.
   static Result<std::shared_ptr<const TlsContext>> create(const Config& config, Log& log);
   ~TlsContext();
   TlsContext(const TlsContext&) = delete;
   TlsContext& operator=(const TlsContext&) = delete;
 
-  // Opens a session; null if out of memory. [any-thread]
+  // These open a session. They return null if memory runs out. [any-thread]
   std::unique_ptr<TlsSession> connect(int fd) const { return open(fd, false); }
   std::unique_ptr<TlsSession> accept(int fd) const { return open(fd, true); }
-  // Returns the name required in the peer's certificate; empty: any.
+  // Returns the name required in the peer's certificate; empty if any name is accepted.
   const std::string& expected_name() const { return expected_name_; }
 
  private:
@@ -91,7 +91,7 @@ class TlsSession {
   // refusal.
   Step shake_hands();
   bool established() const { return established_; }
-  // Returns the failure; ok if there is none.
+  // Returns the failure, or OK if there is none.
   const Status& error() const { return error_; }
   bool peer_spoke() const { return peer_spoke_; }
 
@@ -103,12 +103,13 @@ class TlsSession {
   // See StreamSocket. Returns false with EAGAIN in errno.
   bool flush();
   void say_goodbye();
-  // Reads what the kernel has, beyond the current record, to save system calls.
+  // Makes reads take everything that the kernel has, beyond the current record, to save system
+  // calls.
   void read_ahead();
   // Returns the TLS version and the cipher, such as "TLSv1.3, TLS_AES_128_GCM_SHA256".
   std::string describe() const;
 
-  // OpenSSL's callbacks read and write the socket by these two.
+  // OpenSSL's callbacks read and write the socket through these two.
   int put(const char* data, int size);
   int take(char* data, int size);
 
@@ -126,22 +127,22 @@ class TlsSession {
   void refuse_plain_peer();
   Status failure_of_library() const;
 
-  const std::shared_ptr<const TlsContext> context_;  // has the BIO method that |ssl_| uses
+  const std::shared_ptr<const TlsContext> context_;  // owns the BIO method that |ssl_| uses
   const int fd_;
   ssl_st* ssl_ = nullptr;
   bool established_ = false;
-  bool received_ = false;  // data was received
+  bool received_ = false;  // receive() has returned data
   bool peer_spoke_ = false;
   bool plain_peer_ = false;
   bool drained_ = true;    // the last read found nothing, or there was none yet
-  bool took_all_ = false;  // the kernel filled the last request: there may be more
+  bool took_all_ = false;  // the kernel filled the last request, so there may be more
   bool kernel_end_ = false;
   bool goodbye_said_ = false;
-  bool gathers_ = false;  // put() gathers and sends nothing
+  bool gathers_ = false;  // put() only collects data and sends nothing
   End end_ = End::kNone;
   int kernel_error_ = 0;  // errno of a failed receive
   int write_error_ = 0;
-  int errno_ = 0;  // errno of the failure
+  int errno_ = 0;  // errno to report for the failure
   Status error_;
   std::vector<char> out_;  // bytes of records that the kernel has not accepted yet
   size_t out_done_ = 0;

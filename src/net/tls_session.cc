@@ -1,4 +1,4 @@
-// Implements TlsSession, which carries one connection between OpenSSL's records and the socket.
+// Implements TlsSession, which moves TLS records between OpenSSL and the socket.
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -22,12 +22,12 @@ constexpr size_t kRecordBytes = SSL3_RT_MAX_PLAIN_LENGTH;
 // The records of one send() go to the kernel in batches of about this size.
 constexpr size_t kBatchBytes = 128u << 10;
 // The limit of unsent bytes. One call leaves far fewer: the records of a handshake, or kBatchBytes
-// and a record.
+// plus one record.
 constexpr size_t kMaxKept = 1u << 20;
 // Every message of the plain protocol starts with this byte (handshake.cc); no TLS record does.
 constexpr char kFirstOfPlain = '\x89';
 
-// A fatal alert "protocol version", sent to a process without TLS, which recognizes it.
+// A fatal alert "protocol version". It is sent to a process without TLS, which recognizes it.
 constexpr unsigned char kAlert[] = {SSL3_RT_ALERT,          3, 3, 0, 2, SSL3_AL_FATAL,
                                     SSL_AD_PROTOCOL_VERSION};
 
@@ -59,8 +59,8 @@ TlsSession::~TlsSession() { SSL_free(ssl_); }
 // --- the socket's side -------------------------------------------------------------------------
 
 // Accepts all bytes and keeps those that the kernel does not accept now. A broken socket is not
-// reported to OpenSSL as a failure, because OpenSSL would then refuse to read. Everything that the
-// peer sent before its end still counts.
+// reported to OpenSSL as a failure, because OpenSSL would then refuse to read. Data that the peer
+// sent before the connection broke is still delivered.
 int TlsSession::put(const char* data, int size) {
   const size_t length = static_cast<size_t>(size);
   size_t sent = 0;
@@ -125,9 +125,9 @@ bool TlsSession::flush() {
   return true;
 }
 
-// Returns whether a write has failed and counts as an error. It counts once data has been received.
-// Before that, the peer may have refused this side's certificate and disconnected. In that case the
-// next receive() reports the refusal, and the data sent so far is lost.
+// Returns whether a write has failed and the failure is to be reported, which is so once data has
+// been received. Before that, the peer may have rejected this side's certificate and disconnected.
+// In that case the next receive() reports the rejection, and the data sent so far is lost.
 bool TlsSession::is_broken() const { return write_error_ != 0 && received_; }
 
 // --- the handshake -----------------------------------------------------------------------------
@@ -151,7 +151,7 @@ TlsSession::Step TlsSession::shake_hands() {
   return established_ ? Step::kDone : Step::kWantRead;
 }
 
-// Tells a peer without TLS the reason, by an alert that it recognizes. The peer's bytes are read
+// Sends a peer without TLS an alert, from which it recognizes the reason. The peer's bytes are read
 // first: closing with unread bytes would reset the connection, and the alert might be lost.
 void TlsSession::refuse_plain_peer() {
   std::array<char, 1024> unread;
@@ -184,7 +184,7 @@ ssize_t TlsSession::receive(const iovec* pieces, size_t count) {
       at += got;
       left -= got;
       total += got;
-      // Nothing is left here, and the kernel returned less than requested, so it has no more.
+      // OpenSSL has nothing left, and the kernel returned less than requested, so it has no more.
       if (!took_all_ && SSL_has_pending(ssl_) == 0) return static_cast<ssize_t>(total);
     }
     if (end_ != End::kNone) break;
@@ -195,13 +195,13 @@ ssize_t TlsSession::receive(const iovec* pieces, size_t count) {
   return -1;
 }
 
-// Returns true also if only part of a record is here. The next receive() then finds that the rest
-// is missing. The kernel announces the rest by an event.
+// This is also true if only part of a record has arrived. The next receive() then finds that the
+// rest is missing, and an event announces the rest when it arrives.
 bool TlsSession::buffered() const {
   return end_ != End::kNone || (!drained_ && SSL_has_pending(ssl_) != 0);
 }
 
-// Sends several records by one system call, which saves more than their copy costs.
+// Sends several records in one system call, which saves more time than copying them costs.
 ssize_t TlsSession::send(const iovec* pieces, size_t count) {
   if (end_ == End::kFailed) {
     errno = errno_;
@@ -225,7 +225,7 @@ ssize_t TlsSession::send(const iovec* pieces, size_t count) {
   return result;
 }
 
-// Puts small pieces into a shared record. A long piece is sent without a copy.
+// Copies small pieces into a shared record. A piece that fills a record is not copied.
 ssize_t TlsSession::write_pieces(const iovec* pieces, size_t count) {
   std::array<char, kRecordBytes> record;
   size_t gathered = 0;
@@ -291,7 +291,8 @@ std::string TlsSession::describe() const {
 
 // --- failure -----------------------------------------------------------------------------------
 
-// Returns true if |result| of a call ends the session, and false if the call waits for the peer.
+// Returns true if |result| of an OpenSSL call ends the session, and false if the call waits for the
+// peer.
 bool TlsSession::note_failure(int result) {
   const int kind = SSL_get_error(ssl_, result);
   if (kind == SSL_ERROR_WANT_READ) return false;

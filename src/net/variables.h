@@ -1,4 +1,4 @@
-// Declares the variables of addresses, of TLS, and of the times that connections may take.
+// Declares the variables for addresses, TLS, and connection timeouts.
 #pragma once
 
 #include "src/system/variable.h"

@@ -17,7 +17,7 @@ struct hetcomm_pipeline {
   static constexpr uint64_t kTag = 0x6865746370697065;
   uint64_t tag = kTag;
   std::unique_ptr<hetcomm::pipeline::Executor> executor;
-  std::mutex mutex;  // held by queries, and while a run begins and ends
+  std::mutex mutex;  // guards |runs|; also held during queries, which must not overlap a run
   bool runs = false;
 };
 
@@ -41,7 +41,7 @@ Status check(const hetcomm_pipeline_t* handle) {
 
 Status busy() { return {Code::kBusy, "a run of the pipeline is under way"}; }
 
-// Marks a pipeline as running while this object lives. status() is BUSY if a run was under way.
+// Marks a pipeline as running while this object exists. status() is BUSY if it was already running.
 class Running {
  public:
   explicit Running(hetcomm_pipeline_t& pipeline) : pipeline_(pipeline) {
@@ -63,7 +63,7 @@ class Running {
   bool has_it_;
 };
 
-// Calls query(executor) while no run is under way.
+// Calls query(executor) and returns its status. Returns BUSY if a run is in progress.
 template <typename Query>
 Status ask(hetcomm_pipeline_t& pipeline, Query&& query) {
   const std::lock_guard<std::mutex> lock(pipeline.mutex);
@@ -72,7 +72,7 @@ Status ask(hetcomm_pipeline_t& pipeline, Query&& query) {
 
 constexpr size_t kMaxGradients = size_t{1} << 22;
 
-// Checks a list whose first entry has the size of the struct.
+// Checks a caller's list of |count| entries. The first entry's struct_size applies to all entries.
 template <typename Entry>
 Status check_list(const std::string& name, const Entry* entries, size_t count, size_t most) {
   if (count == 0) return {};
@@ -106,12 +106,13 @@ Status check_totals(const double* values, size_t count, const hetcomm_pipeline_t
   if (totals->struct_size < sizeof(hetcomm_pipeline_totals_t)) {
     return {Code::kInvalidArgument, "totals.struct_size is too small"};
   }
-  // NaN fails, too.
+  // The comparison is false for NaN, which is therefore refused.
   if (totals->norm_type >= 0) return {};
   return {Code::kInvalidArgument, "totals.norm_type is below 0, or no number"};
 }
 
-// Checks those arguments of hetcomm_pipeline_create() that this rank can check by itself.
+// Checks the arguments of hetcomm_pipeline_create() that can be checked without the other ranks,
+// and reads the options.
 Status check_create(const char* plan, const hetcomm_pipeline_options_t* given,
                     hetcomm_pipeline_options_t& options, hetcomm_pipeline_t** out) {
   if (out == nullptr) return capi::null_argument("out_pipeline");
@@ -136,7 +137,7 @@ hetcomm_status_t hetcomm_pipeline_create(hetcomm_communicator_t* communicator, c
     hetcomm_pipeline_options_t known{};
     pipeline::Trainer trainer;
     std::unique_ptr<hetcomm_pipeline> handle;
-    // Executor::create() tells the other ranks if one of these checks fails.
+    // If one of these checks fails, Executor::create() notifies the other ranks.
     const Status checked = pipeline::status_of([&]() -> Status {
       HETCOMM_RETURN_IF_ERROR(check_create(plan, options, known, out_pipeline));
       HETCOMM_RETURN_IF_ERROR(read_trainer(chunks, chunk_count, known, trainer));

@@ -1,4 +1,4 @@
-// Implements the C ABI of libhetcomm_plan, which turns documents into texts and pictures.
+// Implements the C ABI of libhetcomm_plan, which converts JSON documents to texts and pictures.
 #include <algorithm>
 #include <cstring>
 #include <hetcomm_plan/hetcomm_plan.h>
@@ -46,7 +46,7 @@ namespace topology = hetcomm::topology;
 constexpr size_t kMaxMachineBytes = size_t{16} << 20;
 constexpr size_t kMaxPlanBytes = size_t{1} << 30;
 
-// Returns the caller's |text| without a copy. Fails if it is null or longer than |most| bytes.
+// Returns a view of the caller's |text|. Fails if |text| is null or longer than |most| bytes.
 Result<std::string_view> document(const char* text, const char* name, size_t most) {
   if (text == nullptr) return capi::null_argument(name);
   const size_t size = strnlen(text, most + 1);
@@ -59,7 +59,7 @@ Status check_form(int32_t form) {
   return {Code::kInvalidArgument, "form is none of HETCOMM_PLAN_*"};
 }
 
-// Checks the form of a schedule. Schedules have more forms than other documents.
+// Checks the output format of a schedule. Schedules have more formats than other documents.
 Status check_schedule_form(int32_t form) {
   if (form == HETCOMM_PLAN_CSV || form == HETCOMM_PLAN_TRACE) return {};
   return check_form(form);
@@ -148,7 +148,8 @@ Result<std::string> draw_plan(const char* given, int32_t form) {
   return reshard::to_text(sized);
 }
 
-// Returns |view|, an Outlook or a RunView with |outlook|, in one of the forms HETCOMM_PLAN_*.
+// Returns |view| in the format |form|. |view| is |outlook| itself, or a RunView that contains
+// |outlook|.
 template <typename View>
 Result<std::string> in_form(const View& view, const pipeline::Outlook& outlook, int32_t form) {
   switch (form) {
@@ -193,7 +194,7 @@ Result<std::string> draft_forecast(const char* given, int32_t form) {
   return in_form(outlook.value(), outlook.value(), form);
 }
 
-// Draws the schedule of the only pipeline of |plan|.
+// Draws the schedule of |plan|. Fails if |plan| has more than one pipeline.
 Result<std::string> draw_schedule(const pipeline::PipelinePlan& plan, pipeline::PipelineView view) {
   if (plan.pipelines.size() > 1) {
     return Status(Code::kUnsupported, "plan: a picture shows one pipeline, and there are several");
@@ -246,7 +247,7 @@ Result<std::vector<uint64_t>> rates_of(const char* given,
   return topology::rates(model.value(), routes);
 }
 
-// Passes the text that |make| returns to the caller, by capi::write_text().
+// Calls make() and writes the text that it returns to the caller's |out_text|.
 template <typename Make>
 hetcomm_status_t give_text(Make&& make, size_t capacity, char* out_text,
                            size_t* out_size) noexcept {

@@ -9,7 +9,8 @@ namespace hetcomm::present {
 
 namespace {
 
-// Finds a field that an object has twice. The parser would keep the last one.
+// Detects a field that occurs twice in an object. The parser itself would silently keep the last
+// one.
 class FieldNames {
  public:
   void see(Json::parse_event_t event, const Json& parsed) {
@@ -55,8 +56,8 @@ Result<Json> parse_json(std::string_view text, int most_nesting) {
     return Status(Code::kInvalidArgument,
                   printable(fmt::format("an object has the field {} twice", names.twice())));
   } catch (const Json::exception& error) {
-    // Leaves out nlohmann's prefix for programmers, which ends with "] ". The line of the fault
-    // follows it.
+    // nlohmann's messages begin with a prefix for programmers, which ends with "] " and is omitted.
+    // The line of the syntax error follows it.
     const std::string_view what = error.what();
     const size_t prefix = what.find("] ");
     return Status(Code::kInvalidArgument,

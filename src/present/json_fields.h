@@ -1,5 +1,4 @@
-// Reads JSON files strictly: reports the first fault with its path, and takes an unknown field as
-// an error.
+// Reads JSON files strictly. Reports the first error with its path, and can reject unknown fields.
 #pragma once
 
 #include <algorithm>
@@ -21,14 +20,14 @@
 
 namespace hetcomm::present {
 
-// JSON whose objects find members fast, unlike nlohmann::ordered_json.
+// A JSON type whose objects look up members fast, unlike nlohmann::ordered_json.
 using Json = nlohmann::json;
 
-// Returns |value| as an error shows it: short and printable, whatever a file holds.
+// Formats |value| for an error text. The result is short and printable, whatever the file contains.
 std::string shown(const Json& value);
 
-// Reads an object of a file, field by field. Keeps the first fault, with its path. Every later
-// field reads as absent.
+// Reads an object of a file, field by field. Records the first error, with its path, in |failure|.
+// After an error, every field reads as absent.
 class Fields {
  public:
   static constexpr size_t kMaxElements = 4096;  // default limit of a list
@@ -51,7 +50,7 @@ class Fields {
   // Checks the fields "format" and "version". Fails with UNSUPPORTED for another version.
   void check_version(std::string_view format, uint64_t version);
 
-  // Returns the field's value, or null if there is no such field or an earlier one has failed.
+  // Returns the field's value, or null if there is no such field or an error has occurred.
   const Json* find(const char* name) const {
     if (!failure_.ok() || !json_.is_object()) return nullptr;
     const auto found = json_.find(name);
@@ -62,7 +61,7 @@ class Fields {
   std::string text(const char* name) {
     const Json* field = find(name);
     if (field == nullptr) return {};
-    constexpr size_t kLongest = 4095;  // a list of processors may be long
+    constexpr size_t kLongest = 4095;  // a list of processors can be long
     if (field->is_string() && field->get_ref<const std::string&>().size() <= kLongest) {
       return field->get<std::string>();
     }
@@ -76,7 +75,7 @@ class Fields {
     return field == nullptr ? 0 : number_of(*field, name, most);
   }
 
-  // Returns the field's truth value, or false if there is no such field.
+  // Returns the field's Boolean value, or false if there is no such field.
   bool flag(const char* name) {
     const Json* field = find(name);
     if (field == nullptr || field->is_boolean()) return field != nullptr && field->get<bool>();
@@ -97,7 +96,7 @@ class Fields {
     return absent;
   }
 
-  // Returns the field's hexadecimal number of 16 bits, or 0 if there is no such field.
+  // Returns the field's 16-bit hexadecimal number, or 0 if there is no such field.
   uint16_t hex(const char* name) {
     const std::string digits = text(name);
     if (digits.empty()) return 0;
@@ -128,8 +127,8 @@ class Fields {
   uint64_t number_of(const Json& value, const std::string& name, uint64_t most) {
     return number_at(value, path_of(name), most);
   }
-  // Returns the number in |value|, an element of a list, whose whole path is |path|. A number above
-  // |most| is an error.
+  // Returns the number in |value|, such as an element of a list, whose full path is |path|. A
+  // number above |most| is an error.
   uint64_t number_at(const Json& value, const std::string& path, uint64_t most) {
     if (value.is_number_unsigned() && value.get<uint64_t>() <= most) return value.get<uint64_t>();
     misfit(path, value, fmt::format("whole number up to {}", most));
@@ -142,14 +141,15 @@ class Fields {
     failure_ = Status(Code::kInvalidArgument, fmt::format("{} {}", path, why));
   }
 
-  // Reports that |value|, whose whole path is |path|, is no |what|, and shows it.
+  // Reports that |value|, whose full path is |path|, is not a |what|. The error text shows the
+  // value.
   void misfit(const std::string& path, const Json& value, const std::string& what) {
     fail_at(path, fmt::format("is no {}: {}", what, shown(value)));
   }
 
   Status& failure() { return failure_; }
 
-  // Returns the whole path of field |name|, or of this object for "".
+  // Returns the full path of field |name|, or of this object for "".
   std::string path_of(const std::string& name) const {
     if (path_.empty()) return name.empty() ? "the document" : name;
     return name.empty() ? path_ : path_ + "." + name;
@@ -161,13 +161,12 @@ class Fields {
   Status& failure_;
 };
 
-// Parses JSON whose brackets are nested at most |most_nesting| deep. Fails with INVALID_ARGUMENT,
-// and tells the line of a syntax error.
+// Parses JSON whose brackets are nested at most |most_nesting| deep. Otherwise fails with
+// INVALID_ARGUMENT. For a syntax error, the text gives the line.
 Result<Json> parse_json(std::string_view text, int most_nesting);
 
-// Returns the document if its syntax, "format" and "version" are right. Fails with
-// INVALID_ARGUMENT, and tells the line of a syntax error. Fails with UNSUPPORTED for another
-// version.
+// Parses a document as parse_json() does, and checks its "format" and "version". Fails with
+// UNSUPPORTED for another version, and with INVALID_ARGUMENT for any other error.
 Result<Json> parse_document(std::string_view text, std::string_view format, uint64_t version,
                             int most_nesting);
 

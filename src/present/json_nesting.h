@@ -1,4 +1,4 @@
-// Protects parsers of JSON, which use memory for each open bracket, from hostile files.
+// Protects JSON parsers from hostile files. A parser needs memory for each level of nesting.
 #pragma once
 
 #include <string_view>

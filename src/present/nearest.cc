@@ -7,7 +7,7 @@ namespace {
 
 bool joins(char c) { return c == '-' || c == '_' || c == ' '; }
 
-// Returns whether the words differ by hyphens, underscores and spaces only.
+// Returns whether the words differ only in hyphens, underscores and spaces.
 bool same_but_for_joints(std::string_view a, std::string_view b) {
   const auto skip = [](std::string_view& text) {
     while (!text.empty() && joins(text.front())) text.remove_prefix(1);
@@ -46,7 +46,7 @@ std::string nearest(std::string_view word, const std::vector<std::string>& known
   size_t least = std::max<size_t>(2, word.size() / 3);
   for (const std::string& candidate : known) {
     const size_t distance = distance_below(least + 1, word, candidate);
-    // A candidate that shares no letter with |word| is not meant.
+    // A candidate that has no letter in common with |word| is not a useful suggestion.
     if (distance > least || distance >= std::max(word.size(), candidate.size())) continue;
     if (!best.empty() && distance == least && !same_but_for_joints(word, candidate)) continue;
     least = distance;

@@ -1,4 +1,4 @@
-// Finds the known word that is nearest to a mistyped one, for the question "did you mean".
+// Finds the known word that is nearest to a mistyped one, for "did you mean" hints.
 #pragma once
 
 #include <cstddef>
@@ -9,13 +9,14 @@
 namespace hetcomm::present {
 
 // Returns the distance between |a| and |b|, or |bound| if the distance is not less. The distance is
-// the number of letters to insert, delete, replace, or swap with their neighbour to turn |a| into
-// |b|. Returns at once if the lengths differ by |bound| or more.
+// the edit distance: the smallest number of insertions, deletions, replacements and swaps of
+// adjacent letters that turn |a| into |b|. Returns at once if the lengths differ by |bound| or
+// more.
 size_t distance_below(size_t bound, std::string_view a, std::string_view b);
 
-// Returns the nearest of |known|, or "" if none is near. At most two letters, or a third of all
-// letters, differ in a near word. Among equally near words, prefers one that differs only in
-// hyphens, underscores and spaces, and otherwise the first.
+// Returns the word of |known| that is nearest to |word|, or "" if none is near. A word is near if
+// its distance is at most two or a third of the length of |word|. Among equally near words, prefers
+// one that differs only in hyphens, underscores and spaces, and otherwise the first.
 std::string nearest(std::string_view word, const std::vector<std::string>& known);
 
 // Returns "; did you mean 'word'?", or "" if no word is near.

@@ -1,4 +1,4 @@
-// Computes statistics of many measurements.
+// Computes statistics of measurements.
 #pragma once
 
 #include <vector>

@@ -38,7 +38,7 @@ std::string hint_of(std::string_view hint) {
 }  // namespace
 
 std::string pixels(double value) {
-  // The sum turns negative zero into zero.
+  // Adding 0.0 turns negative zero into zero.
   return fmt::format("{}", std::round(value * 10) / 10 + 0.0);
 }
 

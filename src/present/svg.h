@@ -9,8 +9,8 @@ namespace hetcomm::present {
 // Svg writes a picture in SVG 1.1 on a white background. Later elements cover earlier ones.
 //
 // Lengths are in pixels, written with one decimal at most. y grows downwards. |attributes|, such as
-// R"(fill="#555")", are written unchanged. Text and hints may have any characters. A viewer shows a
-// hint when the pointer is over the element, or over text that lies on the element.
+// R"(fill="#555")", are written unchanged. Text and hints can contain any characters. A viewer
+// shows a hint when the pointer is over the element, or over text drawn on top of it.
 class Svg {
  public:
   Svg(double width, double height, int font_size, std::string_view title);
@@ -22,10 +22,10 @@ class Svg {
                  std::string_view hint = {});
   void line(double x1, double y1, double x2, double y2, std::string_view attributes,
             std::string_view hint = {});
-  // Adds an element that only its attributes describe, such as a path or a circle.
+  // Adds an element that is described by its attributes alone, such as a path or a circle.
   void shape(std::string_view tag, std::string_view attributes, std::string_view hint = {});
 
-  // Ends the picture and returns it.
+  // Completes the picture and returns it.
   std::string take() &&;
 
  private:

@@ -16,16 +16,16 @@ class Queue {
   static constexpr uint32_t kDefaultDepth = 4;
   static constexpr uint32_t kMaxWeight = 1000;
 
-  // Opens one end. |peer| is the rank at the other end and must be one of |communicator|. |share|
-  // is for a pushing end, where a weight of 0 means 1. A pulling end must have a share of zeros.
-  // Fails if |terms| or |share| are out of range or the context has no progress thread. May throw
-  // std::bad_alloc.
+  // Opens one end of a queue. |peer| is the rank at the other end, and must be a rank of
+  // |communicator|. |share| applies to a pushing end, where a weight of 0 means 1. For a pulling
+  // end, all members of |share| must be 0. Fails if |terms| or |share| is out of range or the
+  // context has no progress thread. May throw std::bad_alloc.
   static Result<std::unique_ptr<Queue>> create(Communicator& communicator, int32_t peer,
                                                Track::End end, const TrackTerms& terms,
                                                TrackShare share);
   Queue(const Queue&) = delete;
   Queue& operator=(const Queue&) = delete;
-  // close() must have succeeded.
+  // close() must have succeeded before destruction.
   ~Queue();
 
   // [any-thread]
@@ -33,14 +33,15 @@ class Queue {
   Track& track() { return track_; }
   int32_t peer() const { return peer_; }
   bool pushes() const { return track_.is_sending(); }
-  // Returns ok if this end may push (|pushes|) or pull an item of |bytes|, or the reason why not.
+  // Checks whether this end can push (if |pushes|) or pull an item of |bytes|. Returns the reason
+  // if it cannot.
   Status check(bool pushes, uint64_t bytes) const;
-  // Waits for pending items, for at most |timeout_ns| (0: HETCOMM_TIMEOUT). Returns false if some
-  // are still pending.
+  // Waits until no item is pending, for at most |timeout_ns| (0: HETCOMM_TIMEOUT). Returns false if
+  // some items are still pending.
   bool drain(uint64_t timeout_ns);
   void cancel();
-  // Closes the end. Fails with kBusy while items are pending. Once it has succeeded, only the
-  // destructor may be called.
+  // Closes this end. Fails with kBusy while items are pending. After success, only the destructor
+  // may be called.
   Status close();
 
  private:

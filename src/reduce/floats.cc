@@ -1,4 +1,4 @@
-// Implements the kernels for float32, float64 and their complex numbers.
+// Implements the kernels for float32, float64, and complex numbers of these types.
 #include "src/reduce/targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -12,7 +12,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace hetcomm::reduce::HWY_NAMESPACE {
 
-// Multiplies complex numbers, each a pair of lanes: (a + bi)(c + di) = (ac - bd) + (ad + bc)i.
+// Multiplies complex numbers. Each number occupies a pair of lanes: (a + bi)(c + di) = (ac - bd) +
+// (ad + bc)i.
 struct ComplexProduct {
   template <class D>
   static HWY_INLINE hn::Vec<D> apply(D d, hn::Vec<D> x, hn::Vec<D> y) {

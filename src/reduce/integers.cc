@@ -1,4 +1,4 @@
-// Implements the kernels for integers and truth values.
+// Implements the kernels for integers and bool.
 #include "src/reduce/targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -45,8 +45,8 @@ struct Max {
     return hn::Max(a, b);
   }
 };
-// No processor multiplies vectors of bytes, so ByteProduct multiplies even and odd bytes
-// separately, in lanes of 16 bits.
+// x86 has no instruction that multiplies vectors of bytes, so ByteProduct multiplies even and odd
+// bytes separately, in 16-bit lanes.
 struct ByteProduct {
   template <class D>
   static HWY_INLINE hn::Vec<D> apply(D d, hn::Vec<D> a, hn::Vec<D> b) {
@@ -59,7 +59,7 @@ struct ByteProduct {
   }
 };
 
-// The codec of bool. It reads any byte but 0 as 1.
+// The codec of bool. It decodes any nonzero byte as 1.
 struct Bool : Native<uint8_t> {
   template <class D>
   static HWY_INLINE Parts<hn::Vec<D>, 1> decode(D d, hn::Vec<D> raw) {
@@ -69,7 +69,8 @@ struct Bool : Native<uint8_t> {
 
 template <class T>
 T saturate(double value) {
-  // The bounds are powers of two or 0, so they are exact as float64 even if the largest T is not.
+  // |kLow| is 0 or minus a power of two, and |end| is a power of two. float64 represents both
+  // exactly, even if it cannot represent the maximum of T.
   constexpr double kLow = static_cast<double>(std::numeric_limits<T>::min());
   const double end = std::ldexp(1.0, std::numeric_limits<T>::digits);
   if (!(value > kLow)) return value <= kLow ? std::numeric_limits<T>::min() : T{0};
@@ -79,7 +80,8 @@ T saturate(double value) {
 template <class T>
 void scale(std::byte* out, const std::byte* in, size_t bytes, double factor) {
   if (factor == std::trunc(factor) && std::abs(factor) < 0x1p63) {
-    // Products of unsigned numbers of at least 32 bits wrap around. They cannot overflow as int.
+    // Products of unsigned numbers of at least 32 bits wrap around. Narrower numbers would be
+    // promoted to int, whose overflow is undefined.
     using Wide = std::conditional_t<sizeof(T) == 8, uint64_t, uint32_t>;
     const auto whole = static_cast<Wide>(static_cast<int64_t>(factor));
     for (size_t offset = 0; offset < bytes; offset += sizeof(T)) {
@@ -94,8 +96,8 @@ void scale(std::byte* out, const std::byte* in, size_t bytes, double factor) {
   }
 }
 
-// Divides integers of up to 32 bits as float64, which holds both numbers exactly. Their quotient is
-// then never rounded up to the next whole number.
+// Integers of up to 32 bits are divided as float64, which represents both operands exactly. The
+// quotient is never rounded up to the next whole number, so its truncation is exact.
 template <class T>
 void divide(std::byte* out, const std::byte* in, size_t bytes, double divisor) {
   using Wide =

@@ -10,8 +10,8 @@ namespace hetcomm::reduce {
 inline constexpr size_t kTypes = 17;
 inline constexpr size_t kOperators = 9;
 
-// A function is null if it is not defined for the type. |bytes| is the length of |out| and of each
-// input.
+// A pointer is null if the operation is not defined for the type. |bytes| is the length of |out|
+// and of each input.
 struct Kernels {
   using Combine = void (*)(std::byte* out, const std::byte* const* in, size_t inputs, size_t bytes);
   using Average = void (*)(std::byte* out, const std::byte* const* in, size_t inputs, size_t bytes,
@@ -22,7 +22,7 @@ struct Kernels {
 
   const char* target = nullptr;
   std::array<std::array<Combine, kOperators>, kTypes> combine{};
-  std::array<Average, kTypes> average{};  // only for types that round; divides before it rounds
+  std::array<Average, kTypes> average{};  // only for types that round; divides before rounding
   std::array<Map, kTypes> scale{};
   std::array<Map, kTypes> divide{};  // divides by a whole number of at least 1
   std::array<Widen, kTypes> widen{};

@@ -1,9 +1,9 @@
 // Defines the loops over memory, which are compiled once for each SIMD target.
 //
-// A codec converts bytes to vectors of the lanes used in calculations, and back. A type that
-// needs no conversion gives one vector, and a narrow type gives several. Lanes need not
-// keep their order in between. The loops read a block completely before they write any of it, so
-// the output may be an input. They touch nothing outside of the given bytes.
+// A codec decodes a vector of bytes to vectors of the lane type used in calculations, and encodes
+// the results. A type that needs no conversion gives one vector, and a narrow type gives several.
+// The decoded lanes can be in any order. The loops read a block completely before they write any of
+// it, so the output may be one of the inputs. They access no memory outside the given arrays.
 #if defined(HETCOMM_REDUCE_LOOPS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef HETCOMM_REDUCE_LOOPS_INL_H_
 #undef HETCOMM_REDUCE_LOOPS_INL_H_
@@ -50,7 +50,7 @@ struct Native {
   }
 };
 
-struct Sum;  // one of the operators below
+struct Sum;  // defined below with the other operators
 
 template <class Codec, class D>
 using Decoded = Parts<hn::Vec<Lanes<typename Codec::Lane, D>>, Codec::kParts>;
@@ -125,8 +125,9 @@ HWY_INLINE void store(D d, hn::Vec<D> vector, std::byte* to) {
   hn::StoreU(vector, d, reinterpret_cast<uint8_t*>(to));
 }
 
-// Covers |bytes| with blocks of kVectors vectors, then of one vector, then of 16 bytes, and a rest.
-// Calls body.block<vectors>(d, offset) for each block and body.rest(offset, bytes) for the rest.
+// Divides |bytes| bytes into blocks of kVectors vectors, then blocks of one vector, then blocks of
+// 16 bytes, and a remainder. Calls body.block<vectors>(d, offset) for each block and
+// body.rest(offset, bytes) for the remainder.
 template <size_t kVectors, class Body>
 HWY_INLINE void for_each_block(size_t bytes, const Body& body) {
   constexpr size_t kVector = hn::MaxLanes(Bytes());
@@ -145,7 +146,8 @@ HWY_INLINE void for_each_block(size_t bytes, const Body& body) {
   if (offset < bytes) body.rest(offset, bytes - offset);
 }
 
-// Finishes a sum before it is stored: Undivided leaves it as it is, DividedBy divides it.
+// Function objects that are applied to a sum before it is stored. Undivided leaves the sum
+// unchanged, and DividedBy divides it.
 struct Undivided {
   template <class D>
   HWY_INLINE hn::Vec<D> operator()(D, hn::Vec<D> sum) const {

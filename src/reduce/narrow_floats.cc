@@ -11,7 +11,7 @@
 #include "src/reduce/kernels.h"
 #include "src/reduce/loops-inl.h"
 
-// AVX2 and better have instructions for float16.
+// AVX2 and later targets have instructions that convert float16.
 #if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2 && !defined(HWY_DISABLE_F16C)
 #define HETCOMM_REDUCE_HALF_INSTRUCTIONS 1
 #else
@@ -26,10 +26,10 @@ constexpr int32_t kMagnitude = INT32_MAX;
 constexpr int32_t kFloatInfinity = 0x7f800000;
 constexpr int32_t kFloatNan = 0x7fc00000;
 
-// A format with a sign, an exponent of |kE| bits and a mantissa of |kM| bits. With kIeee, all
-// patterns with the largest exponent are infinities and NaNs. Otherwise only the pattern with the
-// largest exponent and mantissa is a NaN. expand() reads a number from the high bits of a lane, and
-// compress() leaves it in the low bits.
+// A format with a sign, an exponent of |kE| bits and a mantissa of |kM| bits. With kIeee, all bit
+// patterns with the largest exponent are infinities and NaNs. Otherwise the only NaN is the pattern
+// with the largest exponent and mantissa. expand() reads a number from the high bits of a lane, and
+// compress() returns it in the low bits.
 template <int kE, int kM, bool kIeee>
 struct Format {
   static constexpr int kBits = 1 + kE + kM;
@@ -38,8 +38,9 @@ struct Format {
   static constexpr int32_t kNan =
       kIeee ? kInfinity | (kM > 2 ? 1 << (kM - 1) : (1 << kM) - 1) : (1 << (kE + kM)) - 1;
 
-  // Shifts the number to its place in a float32. There it is too small by a power of two, even if
-  // it is subnormal, and a multiplication corrects that.
+  // Shifts the exponent and mantissa to their positions in a float32. Because the exponent biases
+  // differ, the result is too small by a power of two, which a multiplication corrects. This is
+  // also right for subnormal numbers.
   template <class D>
   static HWY_INLINE hn::Vec<D> expand(D d, hn::Vec<hn::RebindToSigned<D>> high) {
     const hn::RebindToSigned<D> di;
@@ -63,11 +64,13 @@ struct Format {
     constexpr int32_t kRebias = (127 - kBias) << 23;
     const auto bits = hn::BitCast(di, value);
     const auto magnitude = hn::And(bits, hn::Set(di, kMagnitude));
-    // Adds half of the last place, less one if the last kept bit is even, so that ties go to even.
+    // Adds half a unit in the last place, minus one if the last kept bit is 0, so that ties round
+    // to even.
     const auto odd = hn::And(hn::ShiftRight<kShift>(magnitude), hn::Set(di, 1));
     const auto half = hn::Set(di, (1 << (kShift - 1)) - 1 - kRebias);
     const auto normal = hn::ShiftRight<kShift>(hn::Add(magnitude, hn::Add(half, odd)));
-    // Adds a number whose last place is the smallest subnormal, so that the processor rounds there.
+    // Adds a number whose unit in the last place is the smallest subnormal of the format, so that
+    // the processor rounds at that bit.
     const auto magic = hn::Set(di, (127 + 1 - kBias + 23 - kM) << 23);
     const auto rounded = hn::Add(hn::BitCast(d, magnitude), hn::BitCast(d, magic));
     const auto subnormal = hn::Sub(hn::BitCast(di, rounded), magic);
@@ -101,8 +104,8 @@ struct BrainFormat {
   }
 };
 
-// The codec of a narrow format |F|. Each part has every second or fourth value, so that no value
-// has to cross lanes.
+// The codec of a narrow format |F|. Each part holds every second or fourth value, so that no value
+// moves to another lane.
 template <class F>
 struct Interleaved {
   static constexpr size_t kParts = 32 / F::kBits;
@@ -146,7 +149,8 @@ struct Interleaved {
 };
 
 #if HETCOMM_REDUCE_HALF_INSTRUCTIONS
-// The codec of float16 by the processor's instructions. Each part is a half of the vector.
+// The codec of float16 that uses the processor's conversion instructions. Each part holds one half
+// of the vector's values.
 struct Half {
   static constexpr size_t kParts = 2;
   using Lane = float;
@@ -179,7 +183,7 @@ struct Half {
 using Half = Interleaved<Format<5, 10, true>>;
 #endif
 
-// Converts as many values as a vector of float32 holds, and touches no others.
+// Converts exactly as many values as fit in one vector of float32, and accesses no others.
 template <class F>
 class Conversion {
  public:

@@ -12,7 +12,7 @@ namespace {
 constexpr size_t at(Type type) { return static_cast<size_t>(type); }
 constexpr size_t at(Operator op) { return static_cast<size_t>(op); }
 
-// A block is small enough to stay in the first cache between two steps.
+// A block is small enough to stay in the L1 cache between two steps.
 constexpr size_t kBlockBytes = 4096;
 constexpr size_t kBlockElements = kBlockBytes / sizeof(float);
 
@@ -20,8 +20,8 @@ bool is_narrow(Type type) { return type >= Type::kFloat16 && type <= Type::kFloa
 
 std::byte* bytes_of(float* numbers) { return reinterpret_cast<std::byte*>(numbers); }
 
-// Computes |sum| = |sum| op in[0] op in[1] ... If not |begun|, |sum| has no value yet and starts
-// with in[0].
+// Computes |sum| = |sum| op in[0] op in[1] ... If |begun| is false, |sum| is uninitialized and the
+// result starts with in[0].
 void add_block(const Reduction& reduction, float* sum, const std::byte* const* in, size_t inputs,
                size_t at_byte, size_t elements, bool begun) {
   std::array<float, kBlockElements> wide;
@@ -52,7 +52,7 @@ void reduce_rounding(const Reduction& reduction, std::byte* out, const std::byte
   }
 }
 
-// Combines more than kMaxInputs inputs, by several kernel calls per block.
+// Combines more than kMaxInputs inputs, with several kernel calls per block.
 void combine_many(Type type, Operator op, std::byte* out, const std::byte* const* in, size_t inputs,
                   size_t elements) {
   const size_t size = size_of(type);
@@ -72,7 +72,7 @@ void combine_many(Type type, Operator op, std::byte* out, const std::byte* const
   }
 }
 
-// Returns the kernels, which are made at the first use and never changed.
+// Returns the kernels, which are created on first use and never change.
 const Kernels& kernels() {
   static const Kernels kKernels = make_kernels();
   return kKernels;
@@ -103,7 +103,8 @@ void scale(Type type, std::byte* out, const std::byte* in, size_t elements, doub
 void divide(Type type, std::byte* out, const std::byte* in, size_t elements, uint32_t ranks) {
   assert(ranks >= 1);
   const size_t bytes = elements * size_of(type);
-  // The inverse of a power of two is exact, so the product is as exact as the quotient.
+  // The reciprocal of a power of two is exact, so multiplying by it gives the same result as
+  // dividing.
   const bool by_inverse = type >= Type::kFloat16 && (ranks & (ranks - 1)) == 0;
   if (by_inverse) return kernels().scale[at(type)](out, in, bytes, 1.0 / ranks);
   kernels().divide[at(type)](out, in, bytes, ranks);

@@ -1,11 +1,13 @@
-// Selects the SIMD targets that are generated. Include it before any header of Highway.
+// Selects the SIMD targets for which code is generated. Include this file before any header of
+// Highway.
 #pragma once
 
-// SSSE3 and AVX3_DL add nothing that reductions use to the targets before them. The compiler does
-// not know the size of the other targets' vectors, so the loops cannot keep arrays of them.
+// SSSE3 and AVX3_DL have no instructions for reductions that the preceding targets lack. For the
+// other targets in this list, the size of a vector is not known at compile time, so the loops
+// cannot have arrays of vectors.
 #define HWY_DISABLED_TARGETS \
   (HWY_SSSE3 | HWY_AVX3_DL | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
-// Keeps the target EMU128 with gcc before 12.3, which miscomputes the upper half of a product there
-// (bug 106322 of gcc): no reduction uses that. The alternative, SCALAR, has vectors of one lane and
-// lacks half of the operations.
+// Keeps the target EMU128 for gcc before 12.3. That compiler miscompiles the upper half of a
+// product there (GCC bug 106322), but no reduction uses it. The alternative, SCALAR, has vectors of
+// one lane and lacks half of the operations.
 #define HWY_BROKEN_EMU128 0

@@ -40,7 +40,7 @@ Claim::Base Claim::base_of(const hetcomm_buffer_t& buffer) {
           .offset = address - allocation + buffer.offset};
 }
 
-// Calls use(index, tensor, is_destination) for each source and destination in use.
+// Calls use(index, tensor, is_destination) for each source and destination that has boxes.
 template <typename Call>
 void Claim::for_each(Call&& use) const {
   size_t index = 0;
@@ -82,8 +82,8 @@ const Footprint& Claim::boxes_of(const Use& use) const {
   return (use.is_destination ? program_.destinations : program_.sources)[use.tensor].boxes;
 }
 
-// Returns whether two uses overlap. At least one of them is a destination. Elements that stay in
-// their place may be in the source and in the destination of one tensor.
+// Returns whether two uses overlap. At least one of them is a destination. Elements that keep their
+// addresses can be both in the source and in the destination of one tensor.
 Meeting Claim::find_meeting(const Use& one, const Use& other) const {
   const bool may_stay = one.tensor == other.tensor && one.is_destination != other.is_destination &&
                         program_.sources[one.tensor].stays;
@@ -125,7 +125,7 @@ bool Claim::is_apart_from(const Claim& other, std::string* text) const {
   const auto start_of = [](const Use& use) {
     return std::tie(use.base.device, use.base.allocation);
   };
-  // All uses before |first| end before |use|, and so before all uses that follow |use|.
+  // All uses before |first| end before |use| begins, and so before all uses that follow |use|.
   auto first = other.uses_.begin();
   for (const Use& use : uses_) {
     const auto is_before = [&](const Use& each) {

@@ -6,17 +6,17 @@ namespace hetcomm::reshard {
 namespace {
 
 // Iterates over the levels of a region (bytes, rows, planes, ...), from the innermost outwards.
-// Each level has a count, and the distance between its members.
+// Each level has a member count, and a distance between its members.
 class Levels {
  public:
   explicit Levels(const Region& region)
       : region_(region), count_(region.row_bytes), left_(region.dimensions) {
     skip();
   }
-  // Returns the count of the current level; 1 at the end.
+  // Returns the member count of the current level, or 1 after the last level.
   uint64_t count() const { return count_; }
   uint64_t stride() const { return stride_; }
-  // Removes a factor |part|, which divides count().
+  // Divides |part|, a factor of count(), out of the current level.
   void take(uint64_t part) {
     count_ /= part;
     stride_ *= part;
@@ -42,7 +42,7 @@ class Levels {
 
 bool find_common_rows(const Region& from, const Region& to, CommonRows* out) {
   CommonRows rows{.row_bytes = 1};
-  // The loop finds the innermost dimension first. The order is reversed at the end.
+  // The loop finds the innermost dimension first, so the order is reversed at the end.
   size_t& count = rows.dimensions;
   Levels source(from);
   Levels target(to);

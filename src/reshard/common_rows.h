@@ -10,8 +10,8 @@
 
 namespace hetcomm::reshard {
 
-// Rows common to two regions. Row (i, j, ...) begins i * from_strides[0] + ... bytes after the
-// first byte of one region, and i * to_strides[0] + ... bytes after that of the other.
+// Rows that two regions have in common. Row (i, j, ...) begins i * from_strides[0] + ... bytes
+// after the first byte of one region, and i * to_strides[0] + ... bytes after that of the other.
 struct CommonRows {
   static constexpr size_t kMaxExtents = 2 * std::tuple_size_v<Numbers>;
   using Sizes = std::array<uint64_t, kMaxExtents>;
@@ -21,7 +21,7 @@ struct CommonRows {
   Sizes from_strides{};
   Sizes to_strides{};
 
-  // Returns the number of planes, which have at most two dimensions of rows.
+  // Returns the number of planes. A plane has at most two dimensions of rows.
   uint64_t planes() const {
     uint64_t count = 1;
     for (size_t d = 0; d + 2 < dimensions; ++d) count *= extents[d];

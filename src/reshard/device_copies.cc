@@ -27,8 +27,8 @@ uint64_t DeviceCopies::count(const SideMemory& side, const Region& region) {
   return side.copies_rows() ? region.planes() : region.rows;
 }
 
-// Adds the rows of |region|. A region with more than two dimensions of rows takes several device
-// copies.
+// Adds the rows of |region|. If they have more than two dimensions, several device copies are
+// needed.
 void DeviceCopies::add(StreamDirection direction, const SideMemory& side, const Region& region,
                        std::byte* host) {
   const size_t outer = region.dimensions > 2 ? region.dimensions - 2 : 0;

@@ -1,5 +1,5 @@
-// DeviceCopies makes the copies of one execution between device memory and host memory, and between
-// device memories. A job copies many rows. Jobs are reused. Callers hold the baton.
+// DeviceCopies copies data of one execution between device memory and host memory, and between
+// device memories. Each job copies many rows. Job objects are reused. Callers hold the baton.
 #pragma once
 
 #include <array>
@@ -21,15 +21,15 @@ namespace hetcomm::reshard {
 // The purpose of a job.
 struct DeviceCopyUse {
   enum class Kind : uint8_t {
-    kPack,      // copies the data of message |index|, which is to be sent, to host memory
+    kPack,      // copies the data of outgoing message |index| to host memory
     kUnpack,    // copies the arrivals [index, end) to device memory
-    kFetchOwn,  // copies to host memory the arrivals in [index, end) from this rank's devices
+    kFetchOwn,  // copies arrivals [index, end) from this rank's devices to host memory
   };
   Kind kind{};
   uint32_t phase = 0;
   uint32_t index = 0;
   uint32_t end = 0;
-  std::byte* memory = nullptr;  // host memory that only this job uses; null: none
+  std::byte* memory = nullptr;  // host memory that only this job uses, or null
 };
 
 class DeviceCopyHandler {
@@ -44,24 +44,24 @@ class DeviceCopyHandler {
 
 class DeviceCopies {
  public:
-  // Both arguments outlive this object. No job is in progress when it is destroyed.
+  // Both arguments outlive this object. No job may be in progress when it is destroyed.
   DeviceCopies(Staging& staging, DeviceCopyHandler& handler);
   ~DeviceCopies();
   DeviceCopies(const DeviceCopies&) = delete;
   DeviceCopies& operator=(const DeviceCopies&) = delete;
 
-  // Returns the number of device copies that |region| of |side| takes.
+  // Returns the number of device copies needed for |region| of |side|.
   static uint64_t count(const SideMemory& side, const Region& region);
   // Adds |region| of |side|, which is staged, to the next job in |direction|. |host| is the memory
-  // that holds its rows contiguously. May throw std::bad_alloc.
+  // that holds the rows contiguously. May throw std::bad_alloc.
   void add(StreamDirection direction, const SideMemory& side, const Region& region,
            std::byte* host) HETCOMM_UNDER_BATON;
   // Adds a copy of |from| in |source| to |to| in |target| to the next job between devices. The
-  // devices can copy the bytes directly; |rows| are the regions' common rows.
+  // devices can copy the bytes directly. |rows| are the common rows of the two regions.
   void add(const SideMemory& source, const Region& from, const SideMemory& target, const Region& to,
            const CommonRows& rows) HETCOMM_UNDER_BATON;
   bool has_rows_between() const HETCOMM_UNDER_BATON { return !between_.empty(); }
-  // Starts the job between devices, like start().
+  // Starts the job between devices, with the same rules as start().
   void start_between(const DeviceCopyUse& use) HETCOMM_UNDER_BATON;
   bool has_rows(StreamDirection direction) const HETCOMM_UNDER_BATON {
     return !rows_[static_cast<size_t>(direction)].empty();
@@ -71,7 +71,7 @@ class DeviceCopies {
     for (auto& rows : rows_) rows.clear();
     between_.clear();
   }
-  // Starts the job, and notifies the handler later, when the job ends. If this call throws
+  // Starts the job. The handler is notified when the job ends, after this call. If this call throws
   // std::bad_alloc, the job was not started.
   void start(StreamDirection direction, const DeviceCopyUse& use) HETCOMM_UNDER_BATON;
 
@@ -85,7 +85,7 @@ class DeviceCopies {
   std::array<std::vector<StagedRows>, 2> rows_;  // rows of the next job in each direction
   std::vector<RowsBetween> between_;             // rows of the next job between devices
   std::vector<std::unique_ptr<Job>> jobs_;
-  std::vector<Job*> spare_;  // jobs that are not in progress; has capacity for all jobs
+  std::vector<Job*> spare_;  // jobs that are not in progress; its capacity suffices for all jobs
 };
 
 }  // namespace hetcomm::reshard

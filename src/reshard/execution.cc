@@ -18,7 +18,7 @@
 namespace hetcomm::reshard {
 namespace {
 
-// The bits of the cookie that identify a message in flight.
+// The fields of the cookie that identifies a message in flight.
 constexpr unsigned kPhaseShift = 32;
 constexpr uint64_t kSends = uint64_t{1} << 31;
 
@@ -26,7 +26,7 @@ uint64_t message_id(size_t phase, size_t index, bool sends) {
   return uint64_t{phase} << kPhaseShift | (sends ? kSends : 0) | index;
 }
 
-// Returns a region of contiguous bytes.
+// Returns a region of |bytes| contiguous bytes.
 Region flat(uint64_t offset, uint64_t bytes) {
   Region region;
   region.offset = offset;
@@ -57,7 +57,7 @@ Execution::~Execution() {
   if (has_permit_) owner_.give_permit();
 }
 
-// --- life -------------------------------------------------------------------
+// --- start and end ----------------------------------------------------------
 
 Code Execution::claim(const hetcomm_buffer_t* sources, const hetcomm_buffer_t* destinations,
                       const UserStream* stream, std::string* text) {
@@ -156,7 +156,7 @@ void Execution::move(bool oldest) {
   }
 }
 
-// Starts to copy results to devices. Completes if there is nothing to copy.
+// Starts copying the results to devices. Completes at once if there is nothing to copy.
 void Execution::store() {
   state_ = State::kStoring;
   std::vector<SideMemory>& destinations = memory_.destinations();
@@ -194,7 +194,7 @@ void Execution::complete() {
     try {
       operation.outcome.text = std::make_unique<std::string>(std::move(text_));
     } catch (const std::bad_alloc&) {
-      operation.outcome.text.reset();  // the code is enough
+      operation.outcome.text.reset();  // the code alone suffices
     }
   }
   operation.composite = nullptr;
@@ -204,7 +204,7 @@ void Execution::complete() {
   owner_.note_ready();
 }
 
-// Releases the memory of received messages that were not processed, and of unsent messages.
+// Releases the memory of unprocessed received messages and of unsent messages.
 void Execution::drop_landings() {
   for (size_t i = 0; i < phases_.size(); ++i) {
     const ProgramPhase& phase = shared_.program.phases[i];
@@ -230,12 +230,12 @@ void Execution::end_alone(const Status& why) {
   try_to_end();
 }
 
-// Cancels all messages. The execution is over when nothing accesses their memory any longer.
+// Cancels all messages. The execution is over when nothing accesses their memory any more.
 void Execution::stop(const Status& why, std::string text) {
   state_ = State::kEnding;
   code_ = why.code();
   text_ = std::move(text);
-  // The first failure determines the reason for all others, here and on other ranks.
+  // The first failure is reported as the reason for all others, here and on other ranks.
   const Status told = reason_for_others(shared_.own_rank, why);
   for (MessageState& state : messages_) {
     // Only a message in flight has an operation.
@@ -249,8 +249,8 @@ void Execution::try_to_end() {
   if (state_ == State::kEnding && under_way_ == 0 && copies_ == 0) complete();
 }
 
-// Ends the execution because it is cancelled, its deadline passes, or its communicator ends. |text|
-// begins with the description of the execution.
+// Ends the execution because it is cancelled, its deadline has passed, or its communicator is
+// ending. |text| begins with the description of the execution.
 void Execution::end(Code code, const std::string& text) {
   if (state_ == State::kEnding || state_ == State::kOver) return;
   const std::string head = text_or_none([&]() HETCOMM_UNDER_BATON { return describe() + ": "; });
@@ -297,7 +297,7 @@ void Execution::compare_labels() {
   if (state_ == State::kEnding || state_ == State::kOver) return;
   const auto* const other = shared_.talk.find_other(number_, label_);
   if (other == nullptr) return;
-  // A rank without a label has not yet told the others that it has none.
+  // If this rank has no label, it has not reported that to the others yet.
   if (!label_.is_set()) shared_.talk.tell(number_, label_);
   const Label theirs = other->second;
   const int32_t rank = shared_.communicator.rank_of(other->first.second);
@@ -309,9 +309,8 @@ void Execution::compare_labels() {
        }));
 }
 
-// Returns whether a message to send may start. If this rank has a label, no message starts before
-// the receiver's label is known. If that label can no longer arrive, track_closed() ends the
-// execution.
+// Returns whether an outgoing message may start. If this rank has a label, messages wait for the
+// receiver's label. If that label can no longer arrive, track_closed() ends the execution.
 bool Execution::may_send_to(const Track& track) const {
   return !label_.is_set() || shared_.talk.told(track.peer(), number_) != nullptr;
 }
@@ -373,8 +372,8 @@ void Execution::post_sends(size_t index, bool oldest) {
   }
 }
 
-// Posts a message. Returns false if its turn has not come, there is no room, or its data is still
-// being copied from a device. |must| is explained at Landing::take().
+// Posts a message. Returns false if its turn has not come, no memory is available, or its data is
+// still being copied from a device. |must| is explained at Landing::take().
 bool Execution::post(size_t phase_index, size_t index, bool sends, bool must) {
   const ProgramPhase& phase = shared_.program.phases[phase_index];
   const ProgramMessage& message = sends ? phase.sends[index] : phase.receives[index];
@@ -382,10 +381,10 @@ bool Execution::post(size_t phase_index, size_t index, bool sends, bool must) {
       messages_[phases_[phase_index].first_message + (sends ? index : phase.sends.size() + index)];
   Track& track = shared_.turns.track(message.track);
   const bool fetches = sends && state.way == Way::kStaged;
-  // Device data may be fetched before the message's turn.
+  // Device data can be fetched before the message's turn.
   const bool has_turn = shared_.turns.has_turn(message.track, number_, message.position) &&
                         (!sends || may_send_to(track));
-  if (state_ != State::kMoving) return false;  // has_turn() may run out of memory
+  if (state_ != State::kMoving) return false;  // has_turn() may have failed it for lack of memory
   if (!has_turn && (!fetches || no_room_)) return false;
   if (state.way != Way::kAsTheyLie && state.landing == nullptr) {
     if (!take_memory(message, state, sends, must)) {
@@ -446,7 +445,7 @@ bool Execution::post(size_t phase_index, size_t index, bool sends, bool must) {
   return true;
 }
 
-// Lists the pieces of a message that is sent or received in place.
+// Lists the memory pieces of a message that is sent or received in place.
 void Execution::list_buffers(const ProgramMessage& message) {
   for (const Region& region : message.regions) {
     const SideMemory* const side = memory_.side_of(region);
@@ -458,8 +457,8 @@ void Execution::list_buffers(const ProgramMessage& message) {
   }
 }
 
-// Allocates the memory for |message|. Returns false if there is no room. |must| is explained at
-// Landing::take().
+// Allocates the memory for |message|. Returns false if the bound does not allow it. |must| is
+// explained at Landing::take().
 bool Execution::take_memory(const ProgramMessage& message, MessageState& state, bool sends,
                             bool must) {
   Landing& landing = sends ? shared_.packed : shared_.landed;
@@ -477,7 +476,7 @@ bool Execution::take_memory(const ProgramMessage& message, MessageState& state, 
   return state.raw != nullptr;
 }
 
-// Starts to copy the device data of |message| into its memory.
+// Starts copying the device data of |message| to host memory.
 void Execution::fetch(const ProgramMessage& message, MessageState& state,
                       const DeviceCopyUse& use) {
   std::byte* packed = state.landing;
@@ -517,7 +516,7 @@ void Execution::on_end(Operation& message) {
   // The memory of a received message is kept until the message is processed.
   if (sends || code != Code::kOk || state_ != State::kMoving) let_go(own, sends);
   if (state_ == State::kEnding) {
-    owner_.note_ready();  // the message's track may have room
+    owner_.note_ready();  // the track may accept another message now
     try_to_end();
     return;
   }
@@ -558,7 +557,7 @@ void Execution::pack(const ProgramMessage& message, const MessageState& state) {
     const bool staged = memory_.staged_side_of(region) != nullptr;
     const Region packed = flat(at, memory_.packed_bytes(region));
     at += packed.row_bytes;
-    if (staged && !memory_.converts(region)) continue;  // the device has copied it there
+    if (staged && !memory_.converts(region)) continue;  // the device has already copied it there
     const Conversion& conversion = shared_.program.tensors[region.tensor];
     const CopySide to{state.landing, &packed, conversion.sent_type(region.memory)};
     if (!staged) {
@@ -572,7 +571,7 @@ void Execution::pack(const ProgramMessage& message, const MessageState& state) {
   budget_ -= std::min(budget_, message.bytes);
 }
 
-// Returns the cost of an arrival, in bytes of |budget_|.
+// Returns the cost of an arrival, in the unit of |budget_|.
 uint64_t Execution::cost_of(const ProgramArrival& arrival) const {
   uint64_t copies = 0;
   if (CommonRows rows; memory_.stays_on_device(arrival, &rows)) {
@@ -587,7 +586,8 @@ uint64_t Execution::cost_of(const ProgramArrival& arrival) const {
   return copies * kBytesOfACopy + arrival.to.bytes();
 }
 
-// Puts the arrivals of phase |index| in place, in order. |must| is explained at Landing::take().
+// Processes the arrivals of phase |index| in order, as far as |budget_| allows. |must| is explained
+// at Landing::take().
 void Execution::arrive(size_t index, bool must) {
   const ProgramPhase& phase = shared_.program.phases[index];
   PhaseState& state = phases_[index];
@@ -609,13 +609,13 @@ void Execution::arrive(size_t index, bool must) {
     let_go(messages_[state.first_message + phase.sends.size() + i], false);
   }
   let_go_of_sums(state);
-  // Other phases may wait for this phase, or for the memory.
+  // Other phases may be waiting for this phase, or for its memory.
   owner_.note_ready();
 }
 
-// Processes the arrivals before |end|. Device data that stays on this rank passes through the host
-// unless the device can copy it directly. Returns false if there is no room for that data in host
-// memory.
+// Processes the arrivals before |end|. Data that moves between devices of this rank passes through
+// the host unless the devices can copy it directly. Returns false if there is not enough host
+// memory for that data.
 bool Execution::take_arrivals(size_t phase_index, size_t end, bool must) {
   const std::vector<ProgramArrival>& arrivals = shared_.program.phases[phase_index].arrivals;
   const size_t begin = phases_[phase_index].next_arrival;
@@ -660,7 +660,8 @@ bool Execution::take_arrivals(size_t phase_index, size_t end, bool must) {
       device_copies_.add(StreamDirection::kFromHost, *to, arrival.to, next_stored);
       next_stored += room;
     } else if (room > 0) {
-      // The data goes to the end of the arrival's memory, so that it can be converted in place.
+      // The data is placed at the end of the memory for the arrival, so that it can be converted in
+      // place.
       device_copies_.add(StreamDirection::kToHost, *from, arrival.from,
                          next_fetched + room - arrival.from.bytes());
       next_fetched += room;
@@ -703,8 +704,8 @@ void Execution::take_received(size_t phase_index, const ProgramArrival& arrival)
   arrival.adds ? add(from, to) : copy(from, to);
 }
 
-// Puts an arrival from this rank's own memory in place. The processor can access that memory. If
-// the source is a sum, the sum is complete by now, and is divided before it is rounded.
+// Stores an arrival from this rank's own memory, which the processor can access. If the source is a
+// sum, the sum is complete by now, and is divided before it is rounded.
 void Execution::put(const ProgramArrival& arrival, const CopySide& to, std::byte* sums) {
   const Conversion& conversion = shared_.program.tensors[arrival.to.tensor];
   const CopySide from = memory_.copy_side_of(arrival.from, sums);
@@ -721,7 +722,7 @@ void Execution::let_go_of_sums(PhaseState& state) {
   if (state.sums != nullptr) shared_.landed.give(std::exchange(state.sums, nullptr));
 }
 
-// Puts data fetched from this rank's own memory in place.
+// Stores data that was fetched from this rank's own devices.
 void Execution::put_fetched(const DeviceCopyUse& use) {
   std::byte* next = use.memory;
   for (size_t i = use.index; i < use.end; ++i) {
@@ -751,7 +752,7 @@ void Execution::put_fetched(const DeviceCopyUse& use) {
   start_copies(StreamDirection::kFromHost, next_use);
 }
 
-// Starts the added copies, if there are any.
+// Starts the copies that were added, if any.
 void Execution::start_copies(StreamDirection direction, const DeviceCopyUse& use) {
   if (!device_copies_.has_rows(direction)) return;
   device_copies_.start(direction, use);

@@ -4,8 +4,8 @@
 //       (any of them) --fail--> ending, until its messages and copies have ended --> over
 //
 // Phases run concurrently, each as soon as its input has arrived. Messages of a track start in
-// order. Objects are reused, so that an execution allocates nothing once enough objects exist.
-// Callers hold the baton, except where a function is marked [any-thread].
+// order. Objects are reused, so an execution allocates no memory once enough objects exist. Callers
+// hold the baton, except where a function is marked [any-thread].
 #pragma once
 
 #include <cstdint>
@@ -47,11 +47,11 @@ struct ExecutionCommons {
   Claims claims;
   TrackTurns turns;
   ReshardTalk talk;
-  Landing packed;  // memory for messages to send
+  Landing packed;  // memory for outgoing messages
   Landing landed;  // memory for received messages
 };
 
-// Owns executions.
+// The interface through which executions call their owner.
 class ExecutionOwner {
  public:
   // These four correspond to the functions of CompositeOperation with the same names.
@@ -59,20 +59,20 @@ class ExecutionOwner {
   virtual Status begin(Execution& execution, Operation& operation) HETCOMM_UNDER_BATON = 0;
   virtual void withdraw(Execution& execution, const Status& why) HETCOMM_UNDER_BATON = 0;
   virtual Status known_end(const Execution& execution) const HETCOMM_UNDER_BATON = 0;
-  // Tells the other ranks that |execution|, of which this rank has moved no data, ends for |why|.
-  // Returns false if that is not possible, and all executions have to end.
+  // Notifies the other ranks that |execution|, of which this rank has moved no data, ends because
+  // of |why|. Returns false if that is not possible, and all executions have to end.
   virtual bool give_up(Execution& execution, const Status& why) HETCOMM_UNDER_BATON = 0;
   // Records that an execution has work to do.
   virtual void note_ready() HETCOMM_UNDER_BATON = 0;
-  // Stops all executions, because one has failed for |why| and no other can continue.
+  // Stops all executions after one has failed because of |why|.
   virtual void break_off(const Status& why) HETCOMM_UNDER_BATON = 0;
-  // Returns the status that rank |rank| of the job is told when an execution ends for |why|.
+  // Returns the status to report to rank |rank| of the job when an execution ends because of |why|.
   virtual Status told_to(int rank, const Status& why) const HETCOMM_UNDER_BATON = 0;
-  // Removes |execution|, which was lined up and has not begun.
+  // Removes |execution|, which was lined up but has not begun.
   virtual void leave_line(Execution& execution) HETCOMM_UNDER_BATON = 0;
   // Records that a bound execution is no longer in progress. [any-thread]
   virtual void note_over() = 0;
-  // Gives back the permit of an execution that was destroyed or is fresh again. [any-thread]
+  // Returns the permit of an execution that was destroyed or is fresh again. [any-thread]
   virtual void give_permit() = 0;
 
  protected:
@@ -90,16 +90,16 @@ class Execution final : public CompositeOperation,
   Execution(const Execution&) = delete;
   Execution& operator=(const Execution&) = delete;
 
-  // Gives this execution a permit, which reset() or the destructor returns. [any-thread]
+  // Assigns a permit to this execution. reset() or the destructor returns it. [any-thread]
   void own_permit() { has_permit_ = true; }
-  // Claims the memory of a fresh execution. |stream| is the stream that orders it; null: none does.
-  // The claim ends when the execution is over. Fails with kInvalidArgument and sets |*text| if the
-  // memory overlaps. [any-thread]
+  // Claims the memory of a fresh execution. |stream| is the stream that orders it, or null if there
+  // is none. The claim ends when the execution is over. Fails with kInvalidArgument and sets
+  // |*text| if memory overlaps. [any-thread]
   Code claim(const hetcomm_buffer_t* sources, const hetcomm_buffer_t* destinations,
              const UserStream* stream, std::string* text);
-  // Stores the buffers of all tensors, which have been checked, in a fresh execution. Afterwards
-  // |operation| represents the execution, which counts as in progress. May throw std::bad_alloc.
-  // [any-thread]
+  // Stores the buffers of all tensors in a fresh execution. The buffers have been checked.
+  // Afterwards |operation| represents the execution, which counts as in progress. May throw
+  // std::bad_alloc. [any-thread]
   void bind(const hetcomm_buffer_t* sources, const hetcomm_buffer_t* destinations,
             const Label& label, Operation& operation);
   // Returns the execution's number within its redistribution. Valid if has_number().
@@ -114,7 +114,8 @@ class Execution final : public CompositeOperation,
   bool is_lined_up() const HETCOMM_UNDER_BATON { return is_lined_up_; }
   void set_lined_up(bool is) HETCOMM_UNDER_BATON { is_lined_up_ = is; }
 
-  // Returns the key that orders executions: those of one redistribution start in call order.
+  // Returns the key for ordering. Executions of one redistribution have the same key, and start in
+  // call order.
   const void* order() const override HETCOMM_UNDER_BATON { return &owner_; }
   void lined_up() override HETCOMM_UNDER_BATON { owner_.lined_up(*this); }
   Status begin(Operation& operation) override HETCOMM_UNDER_BATON {
@@ -126,17 +127,17 @@ class Execution final : public CompositeOperation,
   // Begins the execution, which already has a number.
   void start() HETCOMM_UNDER_BATON;
   // Does the work that is possible now. The |oldest| pending execution may exceed the bound of
-  // Landing. Returns whether there is more work.
+  // Landing. Returns true if more work is ready.
   bool advance(bool oldest) HETCOMM_UNDER_BATON;
-  // Fails the execution, and the redistribution with it.
+  // Fails the execution, and with it the redistribution.
   void fail(Code code, std::string_view text) HETCOMM_UNDER_BATON;
-  // Fails the execution if it still had a message to start on a track that was closed. No further
-  // message starts on that track.
+  // Fails the execution if it still had a message to start on a track that has been closed. No
+  // further message starts on that track.
   void track_closed() HETCOMM_UNDER_BATON;
-  // Ends only this execution: another rank has given it up, and this rank has moved none of its
-  // data.
+  // Ends only this execution, because another rank has abandoned it. This rank has moved none of
+  // its data.
   void end_alone(const Status& why) HETCOMM_UNDER_BATON;
-  // Returns whether some of the execution's data has, or may have, left this rank or arrived here.
+  // Returns whether any of the execution's data has, or may have, left this rank or arrived here.
   bool has_moved() const HETCOMM_UNDER_BATON;
   // Fails the execution if a peer's label for it differs from this rank's.
   void compare_labels() HETCOMM_UNDER_BATON;
@@ -146,8 +147,8 @@ class Execution final : public CompositeOperation,
   void reset() HETCOMM_UNDER_BATON;
 
   void end(Code code, const std::string& text) override HETCOMM_UNDER_BATON;
-  // Returns false: the tracks to a lost rank are closed. That ends the messages in flight.
-  // track_closed() ends an execution that still has a message to start.
+  // Returns false. When a rank is lost, its tracks are closed, which ends the messages in flight.
+  // If the execution still has a message to start, track_closed() fails it.
   bool fails_without(int /*rank*/, bool /*has_left*/) const override HETCOMM_UNDER_BATON {
     return false;
   }
@@ -155,7 +156,7 @@ class Execution final : public CompositeOperation,
   bool is_collective_call() const override HETCOMM_UNDER_BATON { return false; }
   std::vector<int> awaited() const override HETCOMM_UNDER_BATON;
   std::string remark() const override HETCOMM_UNDER_BATON { return shared_.talk.lacking(); }
-  // Returns the code for an expired deadline: kMismatch if some peer has reported that it has no
+  // Returns the code for an expired deadline. It is kMismatch if a peer has reported that it has no
   // such plan.
   Code code_at_deadline() const override HETCOMM_UNDER_BATON {
     return shared_.talk.is_lacking() ? Code::kMismatch : Code::kTimedOut;
@@ -164,20 +165,20 @@ class Execution final : public CompositeOperation,
 
  private:
   enum class State : uint8_t { kFresh, kLoading, kMoving, kStoring, kEnding, kOver };
-  // The way in which the bytes of a message are read or placed. kAsTheyLie: the transports use them
-  // in place. kPacked: the processor copies them. kStaged: devices copy some of them.
+  // The method by which the bytes of a message are read or stored. kAsTheyLie: the transports
+  // access them in place. kPacked: the processor copies them. kStaged: devices copy some of them.
   enum class Way : uint8_t { kAsTheyLie, kPacked, kStaged };
   struct MessageState {
     Operation* operation = nullptr;  // null unless in flight
     std::byte* landing = nullptr;
-    std::byte* raw = nullptr;  // device data that has not been converted yet
+    std::byte* raw = nullptr;  // device data before conversion
     Way way = Way::kPacked;
     bool started = false;
-    bool copying = false;  // whether a copy from a device into |landing| or |raw| is in progress
-    PieceLists lists;      // the operation's lists while it is not in flight
+    bool copying = false;  // true while a copy from a device into |landing| or |raw| is in progress
+    PieceLists lists;      // the operation's lists while no operation is in flight
   };
   struct PhaseState {
-    uint32_t first_message = 0;  // index in |messages_| of the first send; receives follow sends
+    uint32_t first_message = 0;  // index in |messages_| of the first send; receives follow
     uint32_t sends_left = 0;
     uint32_t receives_left = 0;
     uint32_t next_arrival = 0;
@@ -186,10 +187,10 @@ class Execution final : public CompositeOperation,
     bool has_arrived = false;
     std::byte* sums = nullptr;
   };
-  // Number of phases considered at once, starting with the oldest.
+  // The number of phases that are considered at once, starting with the oldest.
   static constexpr size_t kWindow = 32;
-  // The processor copies this many bytes before other executions get their turn. Starting a device
-  // copy takes the processor as long as copying kBytesOfACopy bytes.
+  // The processor copies at most about this many bytes before it serves other executions. Starting
+  // a device copy takes the processor as long as copying kBytesOfACopy bytes.
   static constexpr uint64_t kMaxBytesAtOnce = 1u << 20;
   static constexpr uint64_t kBytesOfACopy = 16u << 10;
 
@@ -245,8 +246,8 @@ class Execution final : public CompositeOperation,
   size_t receive_index_ = 0;
   uint32_t under_way_ = 0;  // messages in flight
   uint32_t copies_ = 0;     // device copies in progress
-  uint64_t budget_ = 0;     // bytes that the processor may still copy in this turn
-  bool no_room_ = false;    // a send waits for memory, so no message takes any before its turn
+  uint64_t budget_ = 0;     // bytes that the processor may still copy in this call of advance()
+  bool no_room_ = false;    // true if a send waits for memory; others then allocate only in turn
   Code code_ = Code::kOk;
   std::string text_;
 };

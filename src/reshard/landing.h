@@ -1,5 +1,5 @@
-// A Landing provides host memory of bounded size, in which messages of one direction are packed or
-// received. Callers hold the baton.
+// A Landing provides a bounded amount of host memory, in which messages of one direction are packed
+// or received. Callers hold the baton.
 #pragma once
 
 #include <algorithm>
@@ -21,7 +21,7 @@ class Landing {
   Landing(const Landing&) = delete;
   Landing& operator=(const Landing&) = delete;
 
-  // Returns memory of |bytes|, or null if the bound does not allow it now. With |must|, ignores the
+  // Returns memory of |bytes|, or null if the bound does not allow it now. |must| overrides the
   // bound, so that the oldest work can always continue. May throw std::bad_alloc.
   std::byte* take(uint64_t bytes, bool must) HETCOMM_UNDER_BATON {
     if (used_bytes_ + bytes > most_bytes_ && !must) return nullptr;

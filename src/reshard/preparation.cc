@@ -97,7 +97,7 @@ Status Order::make_plans() {
   if (!choices.ok()) return choices.status();
   choices_ = std::move(choices).value();
   if (!options_.plans.prove) return {};
-  // The proof needs the moves of all ranks.
+  // The proof requires the moves of all ranks.
   Result<std::vector<Choice>> all = reshard::make_plans(tensors, wishes);
   return all.ok() ? prove_all(all.value()) : all.status();
 }
@@ -121,7 +121,7 @@ uint64_t Order::hash() const {
               static_cast<uint64_t>(order.types.destination));
     mixer.add(hash_of(*order.source));
     mixer.add(hash_of(*order.destination));
-    // Ranks may differ on strides, but not on the order that strides imply.
+    // Ranks may specify different strides, but the resulting memory order has to be the same.
     for (const uint8_t d : memory_order(*order.source, *order.destination)) mixer.add(d);
   }
   mixer.add(static_cast<uint64_t>(options_.plans.strategy));

@@ -11,9 +11,10 @@
 namespace hetcomm::reshard {
 namespace {
 
-constexpr uint64_t kMaxRows = 1024;  // maximum number of rows of a message that is not packed
+constexpr uint64_t kMaxRows = 1024;  // the maximum for a message that is not packed
 constexpr uint64_t kScratchAlign = 64;
-// Lists with more bundles do not cut their further tensors, so that numbers of bundles fit.
+// Once a list has this many bundles, its further tensors are not sliced, so that bundle numbers do
+// not overflow.
 constexpr uint32_t kMaxSliced = 1u << 26;
 
 // Divides a list of tensors into bundles. The result is the same on all ranks.
@@ -27,7 +28,7 @@ struct Bundles {
   Bundles(const std::vector<Passage>& passages, uint64_t bundle_bytes) {
     const uint64_t most = std::max<uint64_t>(bundle_bytes, 1);
     uint32_t next = 0;
-    uint64_t filled = 0;  // bytes in the bundle before |next|, if there is room for more
+    uint64_t filled = 0;  // bytes in the bundle before |next|; 0 if it takes no more tensors
     for (const Passage& passage : passages) {
       const uint64_t bytes =
           passage.plan->source.whole().elements() * reduce::size_of(passage.types.destination);
@@ -64,16 +65,16 @@ class Compiler {
   }
 
  private:
-  // A phase to which tensors are still being added.
+  // A phase that is being built. Tensors are still added to it.
   struct Draft {
     ProgramPhase phase;
-    std::map<int, ProgramMessage> sends;     // by peer
-    std::map<int, ProgramMessage> receives;  // by peer
-    std::map<int, bool> puts;  // receives that the processor adds to existing data, or converts
-    std::vector<std::pair<int, ProgramArrival>> arrivals;  // with their peers; -1: this rank
+    std::map<int, ProgramMessage> sends;     // keyed by peer
+    std::map<int, ProgramMessage> receives;  // keyed by peer
+    std::map<int, bool> puts;  // by peer; true if the processor adds or converts elements
+    std::vector<std::pair<int, ProgramArrival>> arrivals;  // with the sending peer; -1: this rank
   };
 
-  // Returns the region of |box|. |sum_base| is where the tensor's sums begin in the phase's memory.
+  // Returns the region of |box|. The tensor's sums begin at |sum_base| in the phase's memory.
   Region region(const StridedBox& box, uint32_t tensor, uint64_t sum_base = 0) const {
     const uint64_t base = box.memory == Space::kScratch ? scratch_base_
                           : box.memory == Space::kSum   ? sum_base
@@ -128,7 +129,7 @@ class Compiler {
       for (const StridedBox& box : message.boxes) own.regions.push_back(region(box, tensor));
       own.bytes += message.elements * element_bytes;
     }
-    std::vector<uint64_t> begins;  // where this tensor's bytes begin in each message
+    std::vector<uint64_t> begins;  // offset of this tensor's bytes in each message
     for (const Message& message : phase.receives) {
       ProgramMessage& own = draft.receives[message.peer];
       begins.push_back(own.bytes);
@@ -174,7 +175,7 @@ class Compiler {
     return rows <= kMaxRows && message.bytes / rows >= least;
   }
 
-  // Sorts messages by peer.
+  // Turns the collected messages, which are sorted by peer, into those of the phase.
   void finish_phase(Draft& draft) {
     const uint32_t hop = draft.phase.hop;
     for (auto& [peer, message] : draft.sends) {
@@ -206,7 +207,7 @@ class Compiler {
   }
 
   void number_messages() {
-    std::map<uint32_t, int32_t> last_of;  // latest phase for each bundle
+    std::map<uint32_t, int32_t> last_of;  // latest phase, keyed by bundle
     int32_t index = 0;
     for (auto& [key, draft] : phases_) {
       ProgramPhase& phase = draft.phase;
@@ -256,8 +257,8 @@ class Compiler {
   const ProgramOptions& options_;
   const Bundles bundles_;
   Program program_;
-  uint64_t scratch_base_ = 0;                              // base for the tensor being added
-  std::map<std::pair<uint32_t, uint32_t>, Draft> phases_;  // by bundle and hop
+  uint64_t scratch_base_ = 0;                              // base of the current tensor
+  std::map<std::pair<uint32_t, uint32_t>, Draft> phases_;  // keyed by bundle and hop
   std::map<std::tuple<int, uint32_t, bool>, uint32_t> track_numbers_;
 };
 
@@ -269,7 +270,7 @@ Conversion conversion_of(const MovePlan& plan, const TypePair& types) {
   conversion.sum_type = sum_type_of(types.source, types.destination);
   if (!conversion.is_sum) return conversion;
   conversion.divisor = plan.source.divisor;
-  // A sum that keeps its type overflows like a collective operation.
+  // A sum that keeps its type overflows in the same way as in a collective operation.
   if (types.source == types.destination) conversion.types.overflow = Overflow::kIsNan;
   return conversion;
 }

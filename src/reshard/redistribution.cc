@@ -14,11 +14,12 @@
 namespace hetcomm::reshard {
 namespace {
 
-// Maximum number of consecutive executions that may be given up. A slow rank holds a note for each.
+// The maximum number of consecutive executions that can be abandoned. A slow rank stores a note for
+// each.
 constexpr size_t kMaxInRow = 1u << 13;
-// Maximum number of given-up executions that are remembered. Notes about them may arrive late.
+// The maximum number of abandoned executions that are remembered. Notes about them can arrive late.
 constexpr size_t kMaxGivenUp = 1u << 16;
-constexpr size_t kMaxReason = 400;  // maximum bytes of a refusal's text
+constexpr size_t kMaxReason = 400;  // maximum length of a refusal's text in bytes
 
 // Returns the job ranks to which |program| has tracks.
 std::vector<int> peers_of(const Program& program, const Communicator& communicator) {
@@ -32,7 +33,7 @@ std::vector<int> peers_of(const Program& program, const Communicator& communicat
 ReshardBoard::Terms board_terms(const Communicator& communicator,
                                 const RedistributionTerms& terms) {
   ReshardBoard::Terms own{.tag = terms.tag, .content = terms.content, .ranks = {}};
-  // The other ranks do not count a plan in which this rank has no part.
+  // Other ranks do not include this rank in a plan in which it has no part.
   const bool has_part =
       std::find(terms.ranks.begin(), terms.ranks.end(), communicator.rank()) != terms.ranks.end();
   if (!has_part) return own;
@@ -44,7 +45,7 @@ ReshardBoard::Terms board_terms(const Communicator& communicator,
   return own;
 }
 
-// Returns the part of |share| for |track|. A rate for all tracks is divided in proportion to their
+// Returns the share for |track|. A rate limit for all tracks is divided in proportion to their
 // bytes.
 TrackShare share_of(const ProgramTrack& track, const Program& program, const TrackShare& share) {
   if (!track.sends || share.bytes_per_second == 0 || program.sent_bytes == 0) return share;
@@ -80,7 +81,7 @@ std::unique_ptr<Redistribution> Redistribution::create(Communicator& communicato
   return made;
 }
 
-// Adds the plan to its board, and adds its tracks. If this throws, the plan is not on the board.
+// Adds the plan to its board, and creates its tracks. If this throws, the plan is not on the board.
 void Redistribution::add_tracks(const RedistributionTerms& terms) {
   const Program& own = shared_.program;
   shared_.talk.enter();
@@ -106,7 +107,8 @@ void Redistribution::add_tracks(const RedistributionTerms& terms) {
   }
 }
 
-// Opens all tracks, or opens none and removes the plan from its board.
+// Opens all tracks. If that fails, closes those already open, removes the plan from its board, and
+// throws std::bad_alloc.
 void Redistribution::open_tracks() {
   Poster& poster = communicator_.poster();
   const TrackTurns& turns = shared_.turns;
@@ -183,7 +185,7 @@ bool Redistribution::take_permit() {
   return false;
 }
 
-// Returns a fresh execution that has a permit, or null if no permit is left.
+// Returns a fresh execution that has a permit, or null if no permit is available.
 std::unique_ptr<Execution> Redistribution::take() {
   std::unique_ptr<Execution> execution;
   {
@@ -219,7 +221,8 @@ Code Redistribution::start(const hetcomm_buffer_t* sources, const hetcomm_buffer
         "{} executions are under way, which is all that may be; wait for the oldest", in_flight_);
     return Code::kBusy;
   }
-  // The members of a group start together, and a stream that is not held back guarantees no order.
+  // Members of a group start together, so a stream does not order them. A stream that is not held
+  // back guarantees no order either.
   const bool in_order = !options.in_group && options.stream != nullptr && options.stream->is_held();
   code = execution->claim(sources, destinations, in_order ? options.stream : nullptr, text);
   if (code != Code::kOk) return code;
@@ -266,7 +269,7 @@ Code Redistribution::start(const hetcomm_buffer_t* sources, const hetcomm_buffer
 
 // --- executions ---------------------------------------------------------------
 
-// Calls |execution|: gives it a number, and tells the other ranks.
+// Assigns the next number to |execution|, and notifies the other ranks.
 void Redistribution::call(Execution& execution) {
   if (execution.has_number()) return;
   execution.set_number(next_number_++);
@@ -278,7 +281,7 @@ void Redistribution::call(Execution& execution) {
 void Redistribution::lined_up(Execution& execution) {
   call(execution);
   execution.set_lined_up(true);
-  lined_up_.push_back(&execution);  // create() has reserved room for all executions
+  lined_up_.push_back(&execution);  // create() has reserved capacity for all executions
 }
 
 void Redistribution::leave_line(Execution& execution) {
@@ -310,24 +313,24 @@ Status Redistribution::begin(Execution& execution, Operation& /*operation*/) {
   return {};
 }
 
-// Withdraws |execution|, which will not begin. If it is cancelled or late, and can be given up, no
-// other execution ends.
+// Withdraws |execution|, which will not begin. If it was cancelled or is late, and can be
+// abandoned, the other executions continue.
 void Redistribution::withdraw(Execution& execution, const Status& why) {
   call(execution);
   leave_line(execution);
   if (why.code() == Code::kCancelled || why.code() == Code::kTimedOut) {
     if (give_up(execution, why)) return;
   } else if (given_up_.contains(execution.number())) {
-    return;  // the other ranks already know
+    return;  // the other ranks have already been notified
   }
   break_off_and_sweep(why);
 }
 
-// Returns the status with which |execution|, which waits for a stream, is bound to end; ok if it
-// may still begin. Another rank's report about |execution| has precedence over the end of the plan.
+// Returns the status with which |execution|, which waits for a stream, is bound to end, or ok if it
+// can still begin. Another rank's report about |execution| has precedence over the end of the plan.
 // No rank completes its part of an execution before this rank has begun its own. A peer that has
-// closed a track therefore takes no part in executions that still wait. The waiting executions end
-// only when no execution is active, because an active one may not need that peer.
+// closed a track therefore takes no part in executions that are still waiting. They end only when
+// no execution is active, because an active one may not need that peer.
 Status Redistribution::known_end(const Execution& execution) const {
   if (const auto found = given_up_.find(execution.number()); found != given_up_.end()) {
     return found->second.status();
@@ -364,9 +367,9 @@ bool Redistribution::give_up(Execution& execution, const Status& why) {
   }
 }
 
-// Records |given_up|, and tells the other ranks before any message of that execution ends here.
-// |from| is the job rank that reported it; -1: this rank gives the execution up. Returns false if
-// there is no room for the record.
+// Records |given_up|, and notifies the other ranks before any message of that execution ends here.
+// |from| is the job rank that reported it, or -1 if this rank abandons the execution. Returns false
+// if too many consecutive executions were abandoned, or memory runs out.
 bool Redistribution::note_given_up(const GivenUp& given_up, int from) {
   if (in_row_ >= kMaxInRow) return false;
   try {
@@ -379,7 +382,7 @@ bool Redistribution::note_given_up(const GivenUp& given_up, int from) {
   ++in_row_;
   if (given_up_.size() > kMaxGivenUp) given_up_.erase(given_up_.begin());
   shared_.talk.forget_labels(given_up.execution);
-  note_ready();  // other executions may now have their turn
+  note_ready();  // it may now be the turn of other executions
   return true;
 }
 
@@ -394,7 +397,7 @@ void Redistribution::refuse(std::string_view why) {
                          .text = printable_beginning(why, kMaxReason)};
   shared_.talk.introduce();
   ++next_number_;
-  if (given_up_.contains(given_up.execution)) return;  // another rank refuses the execution too
+  if (given_up_.contains(given_up.execution)) return;  // another rank has already refused it
   if (note_given_up(given_up, -1)) return;
   break_off_and_sweep(status_or_code(Code::kBusy, [&]() HETCOMM_UNDER_BATON {
     return fmt::format(
@@ -403,14 +406,14 @@ void Redistribution::refuse(std::string_view why) {
   }));
 }
 
-// Restarts the count of consecutive given-up executions. Only executions after |execution|, which
-// has succeeded, count from now on.
+// Restarts the count of consecutive abandoned executions. From now on, only executions after
+// |execution|, which has succeeded, count.
 void Redistribution::begin_row(uint64_t execution) {
   if (in_row_ == 0) return;
   in_row_ = static_cast<size_t>(std::distance(given_up_.upper_bound(execution), given_up_.end()));
 }
 
-// --- what other ranks say -------------------------------------------------------
+// --- reports of other ranks -----------------------------------------------------
 
 void Redistribution::plan_differs(int rank, const Status& why) {
   differs_ = differs_ || broken_.ok();
@@ -424,12 +427,12 @@ void Redistribution::peer_gave_up(int from, const GivenUp& given_up) {
   const bool is_over = execution == nullptr && given_up.execution < next_number_;
   const bool is_active = execution != nullptr && !execution->is_lined_up();
   const Status why = given_up.status();
-  // If this rank has moved some of the data, the execution cannot be given up alone.
+  // An execution that is over, or of which this rank has moved data, cannot be abandoned alone.
   if (is_over || (is_active && execution->has_moved()) || !note_given_up(given_up, from)) {
     break_off_and_sweep(why);
     return;
   }
-  execution = find(given_up.execution);  // the plan may have ended because memory ran out
+  execution = find(given_up.execution);  // the plan may have ended for lack of memory
   if (execution == nullptr) return;
   if (is_active) {
     execution->end_alone(why);
@@ -452,7 +455,7 @@ void Redistribution::label_came(uint64_t execution) {
 
 int Redistribution::progress() {
   ready_ = false;
-  // Executions that fail here do not change the lists.
+  // Executions that fail here do not change |active_|.
   if (std::exchange(is_track_closed_, false)) {
     for (const auto& each : active_) each->track_closed();
   }
@@ -463,7 +466,7 @@ int Redistribution::progress() {
   return 1;
 }
 
-// Logs a pause, once per execution.
+// Logs a pause, at most once per execution.
 void Redistribution::note_pause(uint64_t pause_ns) {
   if (active_.empty()) return;
   const uint64_t oldest = active_.front()->number();
@@ -475,13 +478,13 @@ void Redistribution::note_pause(uint64_t pause_ns) {
       oldest, static_cast<double>(pause_ns) / 1e9);
 }
 
-// Records that there is work to do. While no execution is pending, progress() need not be called.
+// Records that there is work to do. While no execution is active, progress() need not be called.
 void Redistribution::note_ready() {
   ready_ = true;
   if (busy_) communicator_.job().tasks().note_ready(*this);
 }
 
-// Ends the plan from an upcall. While executions are pending, progress() sweeps later.
+// Ends the plan from a callback. While executions are active, progress() sweeps later.
 void Redistribution::break_off_and_sweep(const Status& why) {
   break_off(why);
   if (!busy_) sweep_over();
@@ -496,7 +499,7 @@ Status Redistribution::ended() const {
   });
 }
 
-// Ends executions that wait for a user's stream and cannot succeed.
+// Ends the executions that are waiting for a user's stream and cannot succeed any more.
 void Redistribution::end_lined_up() {
   for (size_t i = lined_up_.size(); i-- > 0;) {
     const Status why = known_end(*lined_up_[i]);
@@ -505,8 +508,8 @@ void Redistribution::end_lined_up() {
   }
 }
 
-// Records that a track was closed. Executions that still have to start a message on it then end, in
-// progress(). Otherwise they would wait for ranks that do not learn of the closing.
+// Records that a track was closed. progress() then ends the executions that still have to start a
+// message on it. Otherwise they would wait for ranks that are not notified of the closing.
 void Redistribution::track_closed() {
   has_closed_track_ = is_track_closed_ = true;
   note_ready();
@@ -519,7 +522,7 @@ void Redistribution::sweep_over() {
   for (auto& execution : active_) {
     if (!execution->is_over()) continue;
     if (execution->has_succeeded()) begin_row(execution->number());
-    // The list has room for the maximum number in progress; further executions are destroyed.
+    // |spare_| has capacity for the maximum number in progress. Further executions are destroyed.
     if (spare_.size() < spare_.capacity()) {
       execution->reset();
       spare_.push_back(std::move(execution));
@@ -529,7 +532,7 @@ void Redistribution::sweep_over() {
   }
   std::erase(active_, nullptr);
   if (active_.size() != before && !active_.empty()) note_ready();
-  // Closes tracks now, so that their ranks need not wait for device copies or for messages with
+  // Closes tracks early, so that their ranks do not wait for device copies or for messages with
   // other ranks.
   if (!broken_.ok()) close_tracks(broken_);
   if (active_.empty()) set_busy(false);
@@ -555,7 +558,8 @@ void Redistribution::break_off(const Status& why) {
   for (size_t i = 0; i < active_.size(); ++i) active_[i]->fail(why.code(), why.text());
 }
 
-// Returns the status for rank |rank|. MISMATCH is told only to ranks whose plan differs.
+// Returns the status to report to rank |rank|. MISMATCH is reported only to ranks whose plan
+// differs.
 Status Redistribution::told_to(int rank, const Status& why) const {
   if (!differs_ || why.code() != Code::kMismatch || differing_.contains(rank)) return why;
   return status_or_code(Code::kAborted, [&] { return std::string(why.text()); });

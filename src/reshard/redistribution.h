@@ -1,5 +1,5 @@
-// A Redistribution is one rank's preparation to move tensors repeatedly from one layout to another.
-// It holds the rank's program, the tracks to other ranks, and the executions.
+// A Redistribution is one rank's prepared state for moving tensors repeatedly from one layout to
+// another. It holds the rank's program, the tracks to other ranks, and the executions.
 #pragma once
 
 #include <atomic>
@@ -22,7 +22,7 @@
 
 namespace hetcomm::reshard {
 
-// Terms of a redistribution. All ranks give the same values, except for the fields that are
+// The terms of a redistribution. All ranks specify the same values, except for the fields that are
 // specific to a rank.
 struct RedistributionTerms {
   uint64_t tag = 0;        // distinguishes redistributions between the same ranks, as for queues
@@ -30,16 +30,16 @@ struct RedistributionTerms {
   uint32_t in_flight = 1;  // maximum number of executions in progress
   std::vector<int> ranks;  // ranks of the communicator that appear in some layout
   // Specific to this rank:
-  uint64_t landing_bytes = 0;  // most bytes of memory for messages, in each direction
-  TrackShare share;            // a weight of 0: does not take part in sharing
+  uint64_t landing_bytes = 0;  // maximum bytes of memory for messages, in each direction
+  TrackShare share;            // a weight of 0 means no part in sharing
 };
 
 // Options of one execution.
 struct ExecutionOptions {
   uint64_t timeout_ns = 0;  // 0: the communicator's timeout
   bool high_priority = false;
-  UserStream* stream = nullptr;  // null: waits for no stream
-  bool in_group = false;         // the execution is in the caller's open group and starts with it
+  UserStream* stream = nullptr;  // stream that the execution waits for, or null
+  bool in_group = false;         // true if the execution starts with the caller's open group
   Label label{};
 };
 
@@ -48,24 +48,24 @@ class Redistribution final : private QuietTask,
                              private ReshardTalkClient,
                              private TrackWatcher {
  public:
-  // Opens the tracks without waiting. May throw std::bad_alloc.
+  // Opens the tracks without waiting for other ranks. May throw std::bad_alloc.
   static std::unique_ptr<Redistribution> create(Communicator& communicator, Program program,
                                                 const RedistributionTerms& terms);
   Redistribution(const Redistribution&) = delete;
   Redistribution& operator=(const Redistribution&) = delete;
-  // close() must have succeeded.
+  // close() must have returned success.
   ~Redistribution();
 
   // [any-thread]
   Communicator& communicator() { return communicator_; }
   const Program& program() const { return shared_.program; }
-  // Starts an execution, or leaves the start to the caller's group. |sources| and |destinations|
-  // have a buffer for each tensor. A buffer is ignored if this rank has no part of the tensor.
-  // |*text| gives the reason for a refusal. May throw std::bad_alloc.
+  // Starts an execution, or adds it to the caller's open group. |sources| and |destinations| have a
+  // buffer for each tensor. A buffer is ignored if this rank has no part of the tensor. If the
+  // execution is refused, |*text| gives the reason. May throw std::bad_alloc.
   Code start(const hetcomm_buffer_t* sources, const hetcomm_buffer_t* destinations,
              const ExecutionOptions& options, Operation** out, std::string* text);
-  // Refuses this rank's next execution, for |why|. The refused execution counts as started. May
-  // throw std::bad_alloc.
+  // Refuses this rank's next execution because of |why|. The refused execution counts as started.
+  // May throw std::bad_alloc.
   void refuse(std::string_view why);
   // Returns the number of pending executions.
   uint32_t pending() const { return pending_.load(std::memory_order_acquire); }
@@ -74,17 +74,17 @@ class Redistribution final : private QuietTask,
   bool drain(uint64_t timeout_ns);
   // Ends the pending executions with kCancelled.
   void cancel();
-  // Closes the redistribution. Fails with kBusy while executions are in progress. Once it has
-  // succeeded, only the destructor may be called.
+  // Closes the redistribution. Fails with kBusy while executions are in progress. After success,
+  // only the destructor may be called.
   Status close();
 
  private:
   Redistribution(Communicator& communicator, Program program, const RedistributionTerms& terms);
 
-  // QuietTask
+  // Implementation of QuietTask.
   int progress() override HETCOMM_UNDER_BATON;
   void note_pause(uint64_t pause_ns) override HETCOMM_UNDER_BATON;
-  // ExecutionOwner
+  // Implementation of ExecutionOwner.
   void lined_up(Execution& execution) override HETCOMM_UNDER_BATON;
   Status begin(Execution& execution, Operation& operation) override HETCOMM_UNDER_BATON;
   void withdraw(Execution& execution, const Status& why) override HETCOMM_UNDER_BATON;
@@ -97,11 +97,11 @@ class Redistribution final : private QuietTask,
   void note_over() override { pending_.fetch_sub(1, std::memory_order_release); }
   void give_permit() override { under_way_.fetch_sub(1, std::memory_order_release); }
 
-  // ReshardTalkClient
+  // Implementation of ReshardTalkClient.
   void plan_differs(int rank, const Status& why) override HETCOMM_UNDER_BATON;
   void peer_gave_up(int from, const GivenUp& given_up) override HETCOMM_UNDER_BATON;
   void label_came(uint64_t execution) override HETCOMM_UNDER_BATON;
-  // TrackWatcher
+  // Implementation of TrackWatcher.
   void track_closed() override HETCOMM_UNDER_BATON;
 
   Code check(const hetcomm_buffer_t* buffers, const std::vector<ProgramSide>& sides,
@@ -126,19 +126,19 @@ class Redistribution final : private QuietTask,
   const uint32_t in_flight_;
   std::atomic<uint32_t> under_way_{0};  // executions that have a permit
   std::atomic<uint32_t> pending_{0};    // executions that have not ended
-  uint64_t next_number_ = 0;            // number of the next execution that is called
-  Status broken_;                       // why no execution can continue
-  std::set<int> differing_;             // job ranks that have another plan
-  bool differs_ = false;                // |broken_| reports that another rank has another plan
+  uint64_t next_number_ = 0;            // number of the next execution to be called
+  Status broken_;                       // the reason why no execution can continue
+  std::set<int> differing_;             // job ranks whose plan differs
+  bool differs_ = false;                // true if |broken_| reports a different plan
   bool tracks_open_ = false;
   bool has_closed_track_ = false;
-  bool is_track_closed_ = false;  // whether pending executions must be told that a track was closed
+  bool is_track_closed_ = false;  // true if executions are not yet notified of a closed track
   bool ready_ = false;
   bool busy_ = false;
-  uint64_t quiet_until_ = 0;              // note_pause() logs no execution with a lower number
-  std::map<uint64_t, GivenUp> given_up_;  // the latest executions that were given up, by number
-  size_t in_row_ = 0;                     // executions given up since the last successful one
-  std::vector<Execution*> lined_up_;      // called, and waiting for a stream
+  uint64_t quiet_until_ = 0;              // note_pause() logs no execution below this number
+  std::map<uint64_t, GivenUp> given_up_;  // latest executions that were abandoned, keyed by number
+  size_t in_row_ = 0;                     // executions abandoned since the last successful one
+  std::vector<Execution*> lined_up_;      // called, but still waiting for a stream
   std::vector<std::unique_ptr<Execution>> active_;  // in ascending order of their numbers
   std::vector<std::unique_ptr<Execution>> spare_;
 };

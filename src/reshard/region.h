@@ -1,4 +1,4 @@
-// A Region is a set of rows of elements at regular distances in a rank's memory.
+// A Region is a set of rows of bytes at regular distances in a rank's memory.
 #pragma once
 
 #include <cstddef>
@@ -21,13 +21,13 @@ struct Region {
   Numbers strides{};
 
   uint64_t bytes() const { return rows * row_bytes; }
-  // Returns the number of planes, which have at most two dimensions of rows.
+  // Returns the number of planes. A plane has at most two dimensions of rows.
   uint64_t planes() const {
     uint64_t count = 1;
     for (size_t d = 0; d + 2 < dimensions; ++d) count *= extents[d];
     return count;
   }
-  // Returns the end: one past the last byte.
+  // Returns the offset one past the last byte.
   uint64_t end() const {
     uint64_t last = offset;
     for (size_t d = 0; d < dimensions; ++d) last += (extents[d] - 1) * strides[d];
@@ -36,16 +36,16 @@ struct Region {
 };
 
 // Returns the region of |box| of |tensor|, whose elements have |element_bytes| bytes. |base| is the
-// number of bytes from the beginning of the memory to offset 0 of |box|.
+// offset of element 0 of |box|, in bytes from the beginning of the memory.
 Region region_of(const StridedBox& box, uint32_t tensor, uint64_t element_bytes, uint64_t base);
 
-// Iterates over the rows of a region, in order.
+// Iterates over the rows of a region in order.
 class RowCursor {
  public:
   explicit RowCursor(const Region& region)
       : region_(region), offset_(region.offset), left_(region.row_bytes) {}
   uint64_t offset() const { return offset_; }
-  // Returns how many contiguous bytes follow; 0 at the end.
+  // Returns the number of contiguous bytes from here, or 0 at the end.
   uint64_t left() const { return left_; }
   // Advances by |bytes|, at most left().
   void advance(uint64_t bytes) {

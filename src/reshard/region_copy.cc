@@ -31,7 +31,7 @@ void saturate(float* numbers, size_t count) {
   }
 }
 
-// Converts |elements| contiguous elements.
+// Converts |elements| contiguous elements of |from|.
 void convert(ElementType from_type, const std::byte* from, ElementType to_type, std::byte* to,
              size_t elements, Overflow overflow) {
   if (from_type == ElementType::kFloat64) return cast<double, float>(from, to, elements);
@@ -60,7 +60,7 @@ void convert(ElementType from_type, const std::byte* from, ElementType to_type, 
   }
 }
 
-// Adds |elements| elements that have a narrower type, block by block.
+// Adds |elements| elements of a narrower type to |to|, block by block.
 void add_wider(ElementType from_type, const std::byte* from, ElementType to_type, std::byte* to,
                size_t elements) {
   constexpr size_t kBlock = 1024;
@@ -91,7 +91,7 @@ void for_each_run(const CopySide& from, const CopySide& to, Use&& use) {
   }
 }
 
-// Returns |region| in elements of |element_bytes| in place of bytes.
+// Returns |region| with sizes in elements of |element_bytes| instead of bytes.
 Region in_elements(const Region& region, uint64_t element_bytes) {
   Region result = region;
   result.row_bytes /= element_bytes;
@@ -99,8 +99,8 @@ Region in_elements(const Region& region, uint64_t element_bytes) {
   return result;
 }
 
-// Returns the copy of |part|, which is in elements, from one side to a dense block of elements of
-// |element_bytes|, or back. The block has the rows in the order of |part|.
+// Returns the rows for copying |part|, whose sizes are in elements, from one side to a dense block,
+// or with |back| from the block to the side. The block holds the rows in the order of |part|.
 CommonRows to_block(const CommonRows& part, const CommonRows::Sizes& strides,
                     uint64_t element_bytes, bool back) {
   CommonRows rows = part;
@@ -115,9 +115,9 @@ CommonRows to_block(const CommonRows& part, const CommonRows::Sizes& strides,
   return rows;
 }
 
-// If rows that are contiguous on both sides are short, calls use(source, target, elements) for
-// dense blocks of elements. |target| is then copied to its place. With |reads|, the block holds the
-// target's elements before. Returns false, and does nothing, if rows are long.
+// If the rows that are contiguous on both sides are short, calls use(source, target, elements) for
+// dense blocks of elements, and then copies |target| to its destination. With |reads|, |target|
+// first gets the destination's elements. Returns false, and does nothing, if the rows are long.
 template <typename Use>
 bool by_blocks(const CopySide& from, const CopySide& to, bool reads, Use&& use) {
   constexpr size_t kBlockBytes = 16u << 10;
@@ -146,7 +146,7 @@ bool by_blocks(const CopySide& from, const CopySide& to, bool reads, Use&& use) 
   return true;
 }
 
-// Adds |elements| contiguous elements.
+// Adds |elements| contiguous elements of |from| to |to|.
 void add_run(ElementType from_type, const std::byte* from, ElementType to_type, std::byte* to,
              size_t elements) {
   if (from_type != to_type) return add_wider(from_type, from, to_type, to, elements);

@@ -1,4 +1,4 @@
-// Copies, converts and adds the elements of regions by the processor. The functions keep no state.
+// Copies, converts and adds the elements of regions on the processor. The functions keep no state.
 #pragma once
 
 #include <cstddef>
@@ -15,10 +15,10 @@ struct CopySide {
   ElementType type{};
 };
 
-// Copies the elements of |from| to |to|, which has the same number of elements, and converts them
-// if the types differ.
+// Copies the elements of |from| to |to|, which has the same number of elements. Converts them if
+// the types differ.
 void copy(const CopySide& from, const CopySide& to, Overflow overflow = Overflow::kSaturates);
-// Adds the elements of |from| to those of |to|. The type of |to| is that of |from|, or can
+// Adds the elements of |from| to those of |to|. The type of |to| is the type of |from|, or can
 // represent all its values.
 void add(const CopySide& from, const CopySide& to);
 

@@ -15,7 +15,7 @@ std::byte* SideMemory::make_room(std::unique_ptr<std::byte[]>& memory, uint64_t&
 }
 
 bool SideMemory::worth_staging() const {
-  // A single row needs one copy in either case.
+  // A single row takes one copy with or without a shadow.
   if (side_->rows == 1) return true;
   if (!copies_rows()) return side_->used_bytes >= side_->rows * kLongRow;
   return side_->used_bytes >= side_->planes * kMinCopyBytes &&
@@ -57,7 +57,7 @@ void SideMemory::load(Staging& staging, CopyHandler& handler) {
                 side_->used_end - side_->used_begin, handler);
 }
 
-// Stores only written data, because other code owns the gaps.
+// Stores only written data, because the bytes in between belong to other code.
 void SideMemory::store(Staging& staging, const std::vector<const Region*>& regions,
                        CopyHandler& handler) {
   std::vector<BufferPiece> pieces;

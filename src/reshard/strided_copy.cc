@@ -10,7 +10,7 @@
 namespace hetcomm::reshard {
 namespace {
 
-// A unit of several words.
+// A unit that consists of several words.
 template <typename Word, size_t kCount>
 struct Several {
   Word words[kCount];
@@ -28,8 +28,8 @@ void store(std::byte* to, Unit unit) {
   std::memcpy(to, &unit, sizeof(Unit));
 }
 
-// Copies |count| units at regular distances. Compilers make better code for a distance that they
-// know.
+// Copies |count| units at regular distances. The dense cases are separate, because compilers
+// generate better code for a constant distance.
 template <typename Unit>
 void copy_line(const std::byte* from, uint64_t from_stride, std::byte* to, uint64_t to_stride,
                uint64_t count) {
@@ -47,18 +47,18 @@ void copy_line(const std::byte* from, uint64_t from_stride, std::byte* to, uint6
   }
 }
 
-// A plane of units: |lines| lines of |units| each. Units of a line lie close together in the
-// source, and units of different lines in the target.
+// A plane of units: |lines| lines of |units| each. Adjacent units are closest within a line in the
+// source, and across lines in the target.
 struct Plane {
   uint64_t lines = 1;
   uint64_t units = 1;
-  uint64_t from_line = 0;  // distances in bytes
+  uint64_t from_line = 0;  // all distances are in bytes
   uint64_t from_unit = 0;
   uint64_t to_line = 0;
   uint64_t to_unit = 0;
 };
 
-// Units for which a buffer fits the first-level cache, and lines begin in different sets of it.
+// A buffer of units that fits the first-level cache, and whose lines begin in different cache sets.
 template <typename Unit>
 struct Tile {
   static constexpr uint64_t kEdge = sizeof(Unit) <= 4 ? 64 : sizeof(Unit) <= 16 ? 32 : 16;
@@ -68,8 +68,8 @@ struct Tile {
   Unit* line(uint64_t index) { return units.data() + index * kPitch; }
 };
 
-// Transposes a full tile of lines that are dense on both sides. All counts are known to the
-// compiler, which makes vector code.
+// Transposes a full tile of lines that are dense on both sides. All counts are compile-time
+// constants, so that the compiler can vectorize the loops.
 template <typename Unit>
 void transpose_full(Tile<Unit>& tile, const std::byte* from, uint64_t from_line, std::byte* to,
                     uint64_t to_unit) {
@@ -84,8 +84,8 @@ void transpose_full(Tile<Unit>& tile, const std::byte* from, uint64_t from_line,
   }
 }
 
-// Transposes by tiles, in a buffer. Rows of both sides are read and written as wholes, so that no
-// cache line is loaded twice, even if the distances are powers of two.
+// Transposes tile by tile through a buffer. Lines of both sides are read and written in full, so no
+// cache line is loaded twice, even if the strides are powers of two.
 template <typename Unit>
 void transpose(const Plane& plane, const std::byte* from, std::byte* to) {
   constexpr uint64_t kEdge = Tile<Unit>::kEdge;
@@ -114,7 +114,7 @@ void transpose(const Plane& plane, const std::byte* from, std::byte* to) {
   }
 }
 
-// Returns the dimension with the smallest stride, of those with more than one row; the last
+// Returns the dimension with the smallest stride among those with more than one row, or the last
 // dimension if there is none.
 size_t innermost(const CommonRows& rows, const CommonRows::Sizes& strides) {
   size_t best = rows.dimensions - 1;
@@ -146,8 +146,8 @@ void for_each_index(const CommonRows& rows, const size_t* dimensions, size_t cou
   }
 }
 
-// The dimensions of |rows| but |one| and |other|, in descending order of their distance in the
-// target.
+// All dimensions of |rows| with several rows except |one| and |other|, in descending order of their
+// stride in the target.
 struct Others {
   std::array<size_t, CommonRows::kMaxExtents> dimensions{};
   size_t count = 0;
@@ -234,7 +234,7 @@ Blocks::Blocks(const CommonRows& rows, uint64_t most_rows) : rows_(rows), part_(
   if (near_from == near_to) {
     widen(near_to, left);
   } else {
-    // A square if both have enough rows.
+    // The part is square if both dimensions have enough rows.
     uint64_t edge = 1;
     while (edge * edge * 4 <= left) edge *= 2;
     widen(near_to, std::max(edge, left / std::max<uint64_t>(rows.extents[near_from], 1)));

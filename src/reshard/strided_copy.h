@@ -1,6 +1,5 @@
-// Copies rows that lie at regular distances on both sides. Short rows of the usual sizes, such as
-// those of a matrix that the other side holds transposed, are copied by blocks that fit the
-// first-level cache.
+// Copies rows at regular distances on both sides. Short rows of common sizes, such as those of a
+// matrix that the other side holds transposed, are copied in blocks that fit the first-level cache.
 #pragma once
 
 #include <cstddef>
@@ -10,20 +9,20 @@
 
 namespace hetcomm::reshard {
 
-// Rows of fewer bytes are short: to convert or add them one by one would take longer than to gather
-// them before.
+// Rows below this size are short: gathering them first is faster than converting or adding them one
+// by one.
 inline constexpr uint64_t kShortRow = 64;
 
-// Copies |rows|. |from| and |to| are the first bytes of the first row of each side. The sides have
-// no byte in common, but for elements that both have at the same address. Any alignment is allowed.
+// Copies |rows|. |from| and |to| are the first bytes of the first row of each side. The two sides
+// do not overlap, except for elements that have the same address on both. Any alignment is allowed.
 void copy_rows(const CommonRows& rows, const std::byte* from, std::byte* to);
 
 // Blocks cuts |rows| into parts of at most |most_rows| rows that are compact on both sides. The
-// offsets are those of the first row of a part. |rows| must outlive the object.
+// offsets are those of the first row of the current part. |rows| must outlive the object.
 class Blocks {
  public:
   Blocks(const CommonRows& rows, uint64_t most_rows);
-  // Returns whether there is a next part, and moves to it.
+  // Moves to the next part. Returns false if there is none.
   bool next();
   const CommonRows& part() const { return part_; }
   uint64_t from_offset() const { return from_; }
@@ -33,8 +32,8 @@ class Blocks {
   void settle();
 
   const CommonRows& rows_;
-  CommonRows part_;            // |extents| are those of the current part
-  CommonRows::Sizes edges_{};  // largest extents of a part
+  CommonRows part_;            // its |extents| are those of the current part
+  CommonRows::Sizes edges_{};  // maximum extents of a part
   CommonRows::Sizes at_{};     // index of the part's first row
   uint64_t from_ = 0;
   uint64_t to_ = 0;

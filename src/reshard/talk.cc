@@ -7,7 +7,7 @@
 namespace hetcomm::reshard {
 namespace {
 
-constexpr size_t kMaxLabels = 1u << 16;  // bounds labels for executions that never start here
+constexpr size_t kMaxLabels = 1u << 16;  // bounds the labels of executions that never start here
 
 }  // namespace
 

@@ -1,6 +1,6 @@
 // ReshardTalk exchanges messages about a redistribution with the ranks to which this rank has
-// tracks. The messages report the start of the redistribution, executions that were given up, and
-// labels. Callers hold the baton, except in the constructor.
+// tracks. The messages report the start of the redistribution, abandoned executions, and labels.
+// Callers hold the baton, except in the constructor.
 #pragma once
 
 #include <cstdint>
@@ -25,11 +25,11 @@ struct Label {
   bool operator==(const Label&) const = default;
 };
 
-// A GivenUp reports an execution that ends before any rank has sent any of the execution's data.
+// A GivenUp reports an execution that was abandoned before any rank had sent any of its data.
 struct GivenUp {
   uint64_t execution = 0;
-  Code code = Code::kAborted;  // result on the rank that gave it up; kMismatch: it was refused
-  int32_t origin = 0;          // rank of the communicator that gave the execution up
+  Code code = Code::kAborted;  // result on the rank that abandoned it; kMismatch: it was refused
+  int32_t origin = 0;          // rank of the communicator that abandoned the execution
   std::string text;
 
   // Returns the status with which the execution ends on the other ranks.
@@ -38,9 +38,9 @@ struct GivenUp {
 
 class ReshardTalkClient {
  public:
-  // Handles the report that rank |rank| of the job has another plan.
+  // Handles the report that the plan of rank |rank| of the job differs.
   virtual void plan_differs(int rank, const Status& why) HETCOMM_UNDER_BATON = 0;
-  // Handles |given_up|, which rank |from| of the job has reported.
+  // Handles |given_up|, reported by rank |from| of the job.
   virtual void peer_gave_up(int from, const GivenUp& given_up) HETCOMM_UNDER_BATON = 0;
   // Handles the arrival of a peer's label for |execution|.
   virtual void label_came(uint64_t execution) HETCOMM_UNDER_BATON = 0;
@@ -64,31 +64,33 @@ class ReshardTalk final : private BoardedReshard {
   // Returns the number that this rank uses for the plan with rank |rank| of the job, to which it
   // has tracks.
   uint32_t number_with(int rank) const HETCOMM_UNDER_BATON;
-  // Processes earlier reports from other ranks. May throw std::bad_alloc.
+  // Processes reports that arrived earlier from other ranks. May throw std::bad_alloc.
   void catch_up() HETCOMM_UNDER_BATON;
   void close() HETCOMM_UNDER_BATON;
-  // Tells the peers that this rank has called an execution of the plan. Later calls do nothing.
+  // Notifies the peers that this rank has called an execution of the plan. Only the first call has
+  // an effect.
   void introduce() HETCOMM_UNDER_BATON;
   // Reports |given_up| to all peers except |but|.
   void tell(const GivenUp& given_up, int but) HETCOMM_UNDER_BATON;
   void tell(uint64_t execution, const Label& label) HETCOMM_UNDER_BATON;
 
-  // Returns the label for |execution| that rank |rank| of the job has sent, or null.
+  // Returns the label for |execution| that rank |rank| of the job has sent, or null if none has
+  // arrived.
   const Label* told(int rank, uint64_t execution) const HETCOMM_UNDER_BATON;
-  // Returns an entry of |labels_|: a peer whose label for |execution| differs from |own|, with that
-  // label. Returns null if there is none.
+  // Returns an entry of |labels_| in which a peer's label for |execution| differs from |own|, or
+  // null if there is none.
   const std::pair<const std::pair<uint64_t, int>, Label>* find_other(
       uint64_t execution, const Label& own) const HETCOMM_UNDER_BATON;
   // Discards the labels for |execution|.
   void forget_labels(uint64_t execution) HETCOMM_UNDER_BATON;
-  // Returns whether the latest report from some peer is that it has no such plan.
+  // Returns whether the latest report of any peer says that it has no such plan.
   bool is_lacking() const HETCOMM_UNDER_BATON { return !lacking_.empty(); }
   // Returns a text for users such as "; rank 1 has no plan with tag 0 and rank 0; it has tag 1".
-  // Returns "" if no peer lacks the plan.
+  // The text is empty if no peer lacks the plan.
   std::string lacking() const HETCOMM_UNDER_BATON;
 
  private:
-  // BoardedReshard
+  // Implementation of BoardedReshard.
   void peer_differs(int rank, uint64_t content) override HETCOMM_UNDER_BATON;
   void peer_lacks(int rank, std::string_view others) override HETCOMM_UNDER_BATON;
   void peer_says(int rank, const ReshardNote& note) override HETCOMM_UNDER_BATON;
@@ -101,8 +103,8 @@ class ReshardTalk final : private BoardedReshard {
   const ReshardBoard::Terms terms_;
   const std::vector<int> peers_;
   bool is_introduced_ = false;
-  std::map<int, std::string> lacking_;                // by rank: text about its other plans
-  std::map<std::pair<uint64_t, int>, Label> labels_;  // by execution and rank
+  std::map<int, std::string> lacking_;                // keyed by rank: text about its other plans
+  std::map<std::pair<uint64_t, int>, Label> labels_;  // keyed by execution and rank
 };
 
 }  // namespace hetcomm::reshard

@@ -1,7 +1,7 @@
 // TrackTurns holds the tracks of a redistribution, and decides which message is next on each track.
-// All executions send their messages on a track in an order that both ends know: execution by
-// execution, and by position within each execution. Both ends skip the messages of an execution
-// that was given up. Callers hold the baton.
+// All executions send their messages on a track in an order that both ends can compute: by
+// execution, and by position within each execution. Both ends skip the messages of an abandoned
+// execution. Callers hold the baton.
 #pragma once
 
 #include <cstddef>
@@ -23,7 +23,8 @@ class TrackTurns {
   TrackTurns(const TrackTurns&) = delete;
   TrackTurns& operator=(const TrackTurns&) = delete;
 
-  // Adds a track that carries |messages| in each execution. |arguments| are passed to Track.
+  // Adds a track that carries |messages| in each execution. |arguments| are passed to the
+  // constructor of Track.
   template <typename... Arguments>
   void add(uint32_t messages, Arguments&&... arguments) {
     tracks_.push_back(std::make_unique<Counted>(messages, std::forward<Arguments>(arguments)...));
@@ -31,28 +32,28 @@ class TrackTurns {
   size_t size() const { return tracks_.size(); }
   Track& track(size_t index) const { return tracks_[index]->track; }
 
-  // Returns whether the message at |position| of |execution| is the next one of track |index|, and
-  // the track has room for it.
+  // Returns whether the message at |position| of |execution| is the next one on track |index|, and
+  // the track can accept it now.
   bool has_turn(size_t index, uint64_t execution, uint32_t position) HETCOMM_UNDER_BATON {
     Counted& counted = *tracks_[index];
     if (!skipped_.empty()) [[unlikely]]
-      settle(counted);  // skips messages for which the track had no room before
+      settle(counted);  // skips messages that the track could not accept earlier
     return counted.started == execution * counted.messages + position && counted.track.has_room();
   }
   // Records that the next message of the track is about to start. Call settle() once that message
-  // has its number.
+  // has a number.
   void started(size_t index) HETCOMM_UNDER_BATON { ++tracks_[index]->started; }
   void settle(size_t index) HETCOMM_UNDER_BATON {
     if (!skipped_.empty()) [[unlikely]]
       settle(*tracks_[index]);
   }
-  // Returns whether |execution|, which was not given up, still has to start a message on track
+  // Returns whether |execution|, which was not abandoned, still has to start a message on track
   // |index|.
   bool has_yet_to_start(size_t index, uint64_t execution) const HETCOMM_UNDER_BATON {
     const Counted& counted = *tracks_[index];
     return counted.started < (execution + 1) * counted.messages;
   }
-  // Records that track |index| is about to be closed. Returns false if that was recorded before.
+  // Records that track |index| is about to be closed. Returns false if that was already recorded.
   bool take_closing(size_t index) HETCOMM_UNDER_BATON {
     return !std::exchange(tracks_[index]->is_closed, true);
   }
@@ -73,7 +74,7 @@ class TrackTurns {
 
   Job& job_;
   std::vector<std::unique_ptr<Counted>> tracks_;
-  std::set<uint64_t> skipped_;  // executions whose turn has not passed on all tracks
+  std::set<uint64_t> skipped_;  // abandoned executions that some track still has to skip
 };
 
 }  // namespace hetcomm::reshard

@@ -8,8 +8,8 @@ void BiasedLock::set_up(Bias bias) {
   sole_.store(biased ? kNobodyYet : kShared, std::memory_order_relaxed);
 }
 
-// Ends the sole use. kShared becomes visible only after the fence, so a thread that sees it can
-// trust |inside_|.
+// Revokes the role of the sole user. kShared becomes visible only after the fence, so a thread that
+// sees kShared can rely on |inside_|.
 void BiasedLock::end_sole_use() {
   sole_.store(kEnding, std::memory_order_seq_cst);
   fence_.heavy();
@@ -41,11 +41,12 @@ bool BiasedLock::try_lock_shared() {
     if (sole == kShared) [[likely]]
       return true;
     sole = sole_.load(std::memory_order_seq_cst);
-    if (sole == kNobodyYet) return true;  // a thread that becomes the sole user later sees the word
+    if (sole == kNobodyYet) return true;  // any later sole user will see the word
     if (sole != kShared) end_sole_use();
     sole = kShared;
     if (inside_.load(std::memory_order_acquire) == 0) return true;
-    // Either the sole user sees the word free when it leaves, or this thread sees that it has left.
+    // After the fence, either the sole user sees the word free when it leaves, or this thread sees
+    // that the sole user has left.
     word_.store(0, std::memory_order_release);
     fence_.heavy();
   }

@@ -1,8 +1,10 @@
-// BiasedLock costs its sole user no locked instruction.
+// BiasedLock is a try-lock that a sole user can take without an atomic read-modify-write
+// instruction.
 //
-// While one thread alone makes calls "as a user", it takes the lock by two plain stores and a few
-// loads. The first call of any other thread ends this role permanently, at the price of one
-// membarrier(). From then on the lock is an ordinary try-lock.
+// As long as only one thread calls the lock, and does so with the "as_user" functions, it is the
+// sole user: it takes the lock with two plain stores and a few loads. The first call by any other
+// thread ends this role permanently, at the cost of a membarrier() call. From then on the lock is
+// an ordinary try-lock.
 //
 //   nobody yet --first call as a user--> sole user --call of another thread--> ending --> shared
 //
@@ -10,9 +12,8 @@
 // sole user and that the word is free. The other thread revokes the role, fences on all
 // processors, and then checks whether the sole user is inside. One of the two sees the other.
 //
-// try_lock() may fail although no thread holds the lock for longer than a moment. A thread that
-// held the lock or failed to take it checks afterwards for work that others left to it (see
-// Engine).
+// try_lock() can fail even if no thread holds the lock for longer than a moment. A thread that has
+// held the lock or failed to take it must then check for work that others left to it (see Engine).
 #pragma once
 
 #include <atomic>
@@ -26,28 +27,28 @@ class BiasedLock {
  public:
   enum class Bias : uint8_t { kNever, kSoleUser };
 
-  // Prepares the lock for its first use. There is no sole user if the kernel lacks membarrier().
+  // Prepares the lock for its first use. There is no sole user if |bias| is kNever or the kernel
+  // lacks membarrier().
   void set_up(Bias bias);
 
   // [any-thread]
   bool try_lock() {
     return (sole_.load(std::memory_order_relaxed) == self() && enter()) || try_lock_shared();
   }
-  // Tries like try_lock(). The first thread that calls this or try_enter_as_user() becomes the sole
-  // user. [any-thread]
+  // Same as try_lock(), but the first thread that calls this or try_enter_as_user() becomes the
+  // sole user. [any-thread]
   bool try_lock_as_user() {
     return (sole_.load(std::memory_order_relaxed) == self() && enter()) || try_lock_new_user();
   }
-  // Takes the lock if it is free and this thread is, or becomes, the sole user. A failure in any
-  // other thread ends the sole use, but the sole user may still be inside. After a failure, other
-  // threads may have left work to this thread. [any-thread]
+  // Takes the lock if it is free and this thread is, or becomes, the sole user. A call by any other
+  // thread fails and ends the role of the sole user, which may still be inside. After a failure,
+  // other threads may have left work to this thread. [any-thread]
   bool try_enter_as_user() {
     if (sole_.load(std::memory_order_relaxed) == self()) [[likely]]
       return enter();
     return enter_new_user();
   }
-  // Returns whether a thread that entered by try_enter_as_user() is still inside. Call this after
-  // try_enter_as_user() has failed.
+  // Returns whether the sole user is still inside. Call this after try_enter_as_user() has failed.
   bool sole_user_inside() const { return inside_.load(std::memory_order_acquire) != 0; }
   void unlock() {
     if (entered_) {
@@ -67,12 +68,12 @@ class BiasedLock {
   }
 
  private:
-  // Values of |sole_| that stand for no thread.
+  // Values of |sole_| that do not identify a thread.
   static constexpr uintptr_t kNobodyYet = 0;
   static constexpr uintptr_t kEnding = 1;
   static constexpr uintptr_t kShared = 2;
 
-  // Returns a value that no other living thread has.
+  // Returns a value that identifies this thread among all running threads.
   static uintptr_t self() {
     [[gnu::tls_model("initial-exec")]] static thread_local uint64_t anchor = 0;
     return reinterpret_cast<uintptr_t>(&anchor);
@@ -97,8 +98,8 @@ class BiasedLock {
   AsymmetricFence fence_;
   alignas(64) std::atomic<uintptr_t> sole_{kShared};
   std::atomic<uint32_t> word_{0};
-  std::atomic<uint32_t> inside_{0};  // 1 while the sole user is inside or checks if it may enter
-  bool entered_ = false;             // the holder is the sole user; guarded by this lock
+  std::atomic<uint32_t> inside_{0};  // 1 while the sole user is inside or tries to enter
+  bool entered_ = false;             // true if the holder is the sole user; guarded by this lock
 };
 
 }  // namespace hetcomm

@@ -15,7 +15,7 @@ uint64_t measure() {
 }  // namespace
 
 uint64_t ticks_per_us() {
-  // The rate is a constant of the machine, so all contexts share one measurement.
+  // The rate of a machine is constant, so all contexts share one measurement.
   static const uint64_t rate = measure();
   return rate;
 }

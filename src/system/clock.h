@@ -1,5 +1,5 @@
 // Reads monotonic time. now_ns() reads the kernel's clock in nanoseconds (about 20 ns a call).
-// ticks() reads the processor's counter (a few ns a call). Ticks are comparable only with ticks.
+// ticks() reads the processor's counter (a few ns a call). Compare ticks only with other ticks.
 #pragma once
 
 #include <cstdint>
@@ -25,10 +25,10 @@ inline uint64_t ticks() {
 #endif
 }
 
-// Returns the ticks per microsecond. The first call measures for about 2 ms.
+// Returns the number of ticks per microsecond. The first call takes about 2 ms to measure it.
 uint64_t ticks_per_us();
 
-// Tells the processor that this is a spin loop.
+// Tells the processor that the caller is in a spin loop.
 inline void cpu_relax() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
@@ -39,7 +39,7 @@ inline void cpu_relax() {
 
 inline constexpr uint64_t kForever = UINT64_MAX;
 
-// Returns |now| + |timeout| without wrap-around.
+// Returns |now| + |timeout|, or kForever if the sum would overflow.
 inline uint64_t deadline_after(uint64_t now, uint64_t timeout) {
   return timeout > kForever - now ? kForever : now + timeout;
 }

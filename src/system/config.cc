@@ -25,7 +25,7 @@ struct Unit {
   uint64_t factor;
 };
 
-// Formats |number| as a user would write it: in the largest unit that keeps it whole.
+// Formats |number| as a user would write it: in the largest unit of which it is a multiple.
 std::string written(VariableType type, uint64_t number) {
   static constexpr std::array<Unit, 6> kDurations = {{{"h", 3'600'000'000'000},
                                                       {"min", 60'000'000'000},
@@ -70,8 +70,8 @@ bool is_choice(std::string_view choices, std::string_view text) {
   }
 }
 
-// Returns the choice that |text| names, in upper or lower case. "1", "yes" and "true" name "on";
-// "0", "no" and "false" name "off". Returns "" if |text| names none.
+// Returns the choice that |text| names, ignoring case. "1", "yes" and "true" name "on"; "0", "no"
+// and "false" name "off". Returns "" if |text| names none.
 std::string find_choice(std::string_view choices, std::string_view text) {
   std::string word(text);
   for (char& c : word) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
@@ -92,8 +92,8 @@ const Variable* find_variable(Variables all, std::string_view name) {
   return nullptr;
 }
 
-// Returns whether |name| may be a variable's name. Other text may be part of a secret and is not
-// printed.
+// Returns whether |name| could be the name of a variable. Other text may be part of a secret, so it
+// is not printed.
 bool is_name(std::string_view name) {
   return !name.empty() && std::all_of(name.begin(), name.end(), [](char c) {
     return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_';
@@ -101,7 +101,7 @@ bool is_name(std::string_view name) {
 }
 
 // Returns whether other parts of the project or launch scripts use the variable |name|. load() does
-// not warn about it.
+// not warn about such variables.
 bool is_foreign(std::string_view name) {
   return name == "HETCOMM_PYTHON" || name.starts_with("HETCOMM_TEST_");
 }
@@ -131,7 +131,7 @@ std::string allowed_values(const Variable& info) {
 }
 
 std::string_view nearest_variable(Variables all, std::string_view name) {
-  // All names share the prefix, so it says nothing about their distance.
+  // All names share the prefix, so it is not part of the comparison.
   constexpr std::string_view kPrefix = "HETCOMM_";
   if (name.starts_with(kPrefix)) name.remove_prefix(kPrefix.size());
   std::string_view best;
@@ -220,7 +220,8 @@ Result<Config> Config::load(Variables all, const char* const* environment,
     if (const Variable* info = find_variable(all, name); info != nullptr) {
       const std::string_view text =
           equals == std::string_view::npos ? std::string_view() : entry.substr(equals + 1);
-      // An empty variable counts as unset: launch scripts leave such variables.
+      // An empty variable counts as unset, because launch scripts often leave empty variables
+      // behind.
       if (text.empty()) continue;
       if (caller == Caller::kStranger && info->names != kNoFile) {
         ignored.push_back(info);
@@ -233,8 +234,8 @@ Result<Config> Config::load(Variables all, const char* const* environment,
                nearest.empty() ? "" : "?");
     }
   }
-  // Set after an entry with a secret. If a secret contains ';', its rest looks like another entry
-  // and must not be printed.
+  // True after an entry with a secret. If a secret contains ';', the text after it looks like
+  // another entry but must not be printed.
   bool after_secret = false;
   for (int number = 1; !settings.empty(); ++number) {
     const size_t end = settings.find(';');
@@ -257,7 +258,7 @@ Result<Config> Config::load(Variables all, const char* const* environment,
               info != nullptr ? "has no value; write NAME=value" : "is not a known variable",
               near.empty() ? "" : "; did you mean ", near, near.empty() ? "" : "?"));
     }
-    // A secret in the settings replaces any secret of the environment.
+    // For example, a secret in the settings replaces any secret from the environment.
     if (info->displaced != nullptr && equals + 1 < entry.size() && !after_secret) {
       HETCOMM_RETURN_IF_ERROR(config.assign(*info->displaced, "", false));
     }

@@ -1,6 +1,6 @@
 // Config holds the values of all variables (variable.h). A Config is read once, when a context is
 // created, from the environment and from the caller's settings. The settings take precedence. A
-// Config does not change once it is shared.
+// Config is immutable once it is shared.
 #pragma once
 
 #include <cstdint>
@@ -17,11 +17,11 @@
 
 namespace hetcomm {
 
-// The variables of a Config, each of which outlives the Config.
+// The variables of a Config. Each variable must outlive the Config.
 using Variables = std::span<const Variable* const>;
 
-// Returns the allowed values in readable form: "64K to 1G (a size in bytes, such as 4096, 64K or
-// 1M)"; "" for texts.
+// Returns a description of the allowed values, such as "64K to 1G (a size in bytes, such as 4096,
+// 64K or 1M)". Returns "" for texts.
 std::string allowed_values(const Variable& info);
 
 class Config {
@@ -30,23 +30,23 @@ class Config {
   // from |settings| ("NAME=value;NAME=value", prefix optional). Warns on |log| about unknown
   // HETCOMM_ names, with the nearest known one. Fails when a value cannot be parsed or is out of
   // range, naming the variable and the allowed values. A secret file in |settings| takes precedence
-  // over a secret in |environment|. If |caller| is a stranger, environment variables that name
-  // files or decide about trust are ignored, with one warning. Fails with PERMISSION_DENIED if one
-  // of these decides about trust and |settings| do not set it.
+  // over a secret in |environment|. If |caller| is kStranger, environment variables that name files
+  // or affect trust are ignored, with one warning. In that case, fails with PERMISSION_DENIED if an
+  // ignored variable affects trust and |settings| does not set it.
   static Result<Config> load(Variables all, const char* const* environment,
                              std::string_view settings, Log& log, Caller caller = Caller::kOwner);
 
-  // Gives |variable| a value that follows from another variable, unless the user has set it. Call
-  // before the Config is shared.
+  // Sets |variable| to a value that is derived from another variable, unless the user has set it.
+  // Call this before the Config is shared.
   Status derive(const Variable& variable, std::string_view text);
 
   std::string_view text(const Variable& variable) const { return value(variable).text; }
   bool is_set(const Variable& variable) const { return value(variable).set; }
   // Returns whether an on/off choice is on.
   bool is_on(const Variable& variable) const { return text(variable) == "on"; }
-  // Returns a duration in ns, a size in bytes, or an integer.
+  // Returns the value as a number. Durations are in ns, and sizes are in bytes.
   uint64_t number(const Variable& variable) const { return value(variable).number; }
-  // Returns the value as `hetcomm_info` shows it: secrets only as "(set)" or "".
+  // Returns the value as `hetcomm_info` shows it: a secret is shown only as "(set)" or "".
   const char* shown(const Variable& variable) const { return value(variable).shown.c_str(); }
 
  private:

@@ -18,8 +18,8 @@
 namespace hetcomm {
 namespace {
 
-// Returns the number of open descriptors, or 0 without /proc. If the directory in /proc cannot be
-// opened for lack of a descriptor, returns |limit|.
+// Returns the number of open descriptors, or 0 if /proc is not mounted. Returns |limit| if there is
+// no free descriptor with which to open the directory in /proc.
 uint64_t open_descriptors(uint64_t limit) {
   constexpr const char* kAll = "/proc/self/fd";
   struct stat info {};
@@ -57,7 +57,7 @@ uint64_t advised_descriptor_limit(uint64_t count) {
 
 Status reserve_descriptors(const Config& config, Log& log, uint64_t count,
                            std::string_view purpose) {
-  // Without the mutex, a thread could overwrite a higher limit that another has just set.
+  // Without the mutex, a thread could overwrite a higher limit that another thread has just set.
   static std::mutex mutex;
   const std::lock_guard<std::mutex> lock(mutex);
   rlimit limit{};

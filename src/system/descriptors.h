@@ -1,4 +1,4 @@
-// Reports how many more files this process may open, and raises its limit on open files
+// Detects that this process is running out of descriptors, and raises its limit on open files
 // (RLIMIT_NOFILE).
 #pragma once
 
@@ -11,19 +11,21 @@
 
 namespace hetcomm {
 
-// Returns whether at most 64 descriptors, and at most an eighth of the limit (RLIMIT_NOFILE), are
-// left. Reads /proc, which takes microseconds. Before Linux 6.2 this takes about a microsecond for
-// each open descriptor. Returns false without /proc. [any-thread]
+// Returns whether the process is about to run out of descriptors: at most 64, and at most an eighth
+// of the limit (RLIMIT_NOFILE), are left. Reads /proc, which takes a few microseconds, and before
+// Linux 6.2 about one microsecond for each open descriptor. Returns false if /proc is not mounted.
+// [any-thread]
 bool descriptors_run_short();
 
-// The soft limit is raised by this much beyond what is needed, for the rest of the program.
+// The soft limit is raised by this much more than is needed, to leave descriptors for the rest of
+// the program.
 inline constexpr uint64_t kSpareDescriptors = 256;
 
-// Ensures that this process may open |count| more files for |purpose| ("rank 0's store of 100
-// ranks"). If necessary, raises the soft limit to what is needed plus kSpareDescriptors, up to the
-// hard limit, and logs that at info. Never lowers the limit. Does not raise it with
+// Ensures that this process can open |count| more files for |purpose| ("rank 0's store of 100
+// ranks"). If necessary, raises the soft limit to the required number plus kSpareDescriptors, up to
+// the hard limit, and logs this at level info. Never lowers the limit. Does not raise it with
 // HETCOMM_RAISE_LIMITS=off. Returns OUT_OF_RESOURCES, with the number for `ulimit -n`, if the limit
-// stays below what is needed. Does not count open files without /proc. [any-thread]
+// stays too low. If /proc is not mounted, the files already open are not counted. [any-thread]
 Status reserve_descriptors(const Config& config, Log& log, uint64_t count,
                            std::string_view purpose);
 

@@ -1,4 +1,4 @@
-// Lets threads sleep on a 32-bit word of this process.
+// Lets threads of this process sleep on a 32-bit word.
 #pragma once
 
 #include <linux/futex.h>

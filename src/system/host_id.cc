@@ -10,7 +10,7 @@
 namespace hetcomm {
 namespace {
 
-// Reads the kernel's boot id, a text of 32 hexadecimal digits with dashes between them.
+// Reads the kernel's boot id, which is a text of 32 hexadecimal digits and dashes.
 HostId read_boot_id() {
   HostId id{};
   const UniqueFd file(::open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC));

@@ -45,7 +45,7 @@ Result<std::vector<ListedAddress>> list_by_netlink() {
   return result;
 }
 
-// Returns a socket that answers the ioctls about interfaces.
+// Returns a socket for ioctls that query interfaces, or an invalid descriptor.
 UniqueFd question_socket() {
   for (const int family : {AF_INET, AF_INET6}) {
     UniqueFd fd(::socket(family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
@@ -60,7 +60,7 @@ ifreq named(const std::string& interface) {
   return request;
 }
 
-// Fills in flags and index. Returns false if the interface no longer exists.
+// Fills in the flags and the index. Returns false if the interface no longer exists.
 bool complete(int fd, ListedAddress* listed) {
   ifreq request = named(listed->interface);
   if (ioctl(fd, SIOCGIFFLAGS, &request) != 0) return false;
@@ -72,7 +72,7 @@ bool complete(int fd, ListedAddress* listed) {
   return true;
 }
 
-// Adds all IPv4 addresses.
+// Adds the IPv4 addresses of all interfaces to |result|, up to 512.
 Status add_ipv4(int fd, std::vector<ListedAddress>* result) {
   constexpr size_t kMax = 512;
   std::vector<ifreq> entries(kMax);
@@ -87,7 +87,7 @@ Status add_ipv4(int fd, std::vector<ListedAddress>* result) {
     keep(&entry.ifr_addr, &listed.address);
     if (!complete(fd, &listed)) continue;
     ifreq request = named(listed.interface);
-    // If an interface has several addresses, the address in the request selects whose mask the
+    // If an interface has several addresses, the address in the request selects the mask that the
     // kernel returns.
     std::memcpy(&request.ifr_addr, &entry.ifr_addr, sizeof(request.ifr_addr));
     if (ioctl(fd, SIOCGIFNETMASK, &request) == 0) {
@@ -99,8 +99,8 @@ Status add_ipv4(int fd, std::vector<ListedAddress>* result) {
   return {};
 }
 
-// Adds all IPv6 addresses in /proc/net/if_inet6. Each of its lines has the address, index, prefix
-// length, scope, flags and name.
+// Adds all IPv6 addresses in /proc/net/if_inet6 to |result|. Each line holds the address, index,
+// prefix length, scope, flags and name.
 void add_ipv6(int fd, std::vector<ListedAddress>* result) {
   constexpr const char* kList = "/proc/net/if_inet6";
   std::ifstream file(kList);

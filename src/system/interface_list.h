@@ -1,8 +1,9 @@
 // Lists the network interfaces of this process's network namespace, and their addresses.
 //
 // The kernel reports them over a netlink socket (getifaddrs). Some sandboxes refuse such sockets
-// (RestrictAddressFamilies of systemd, seccomp filters). The fallback asks an ordinary socket for
-// IPv4 addresses (ioctl SIOCGIFCONF) and reads IPv6 addresses from /proc/net/if_inet6.
+// (systemd's RestrictAddressFamilies, seccomp filters). The fallback queries the IPv4 addresses
+// through an ordinary socket (ioctl SIOCGIFCONF) and reads the IPv6 addresses from
+// /proc/net/if_inet6. It does not list interfaces without an address.
 #pragma once
 
 #include <sys/socket.h>
@@ -24,10 +25,10 @@ struct ListedAddress {
   sockaddr_storage netmask{};  // ss_family AF_UNSPEC: unknown
 };
 
-// Lists all interfaces, including those that are down, in the kernel's order. Fails if neither
-// netlink nor the fallback lists any; the text names AF_NETLINK. [any-thread]
+// Lists the interfaces, including those that are down, in the kernel's order. Fails if netlink
+// fails and the fallback finds no address; the text names AF_NETLINK. [any-thread]
 Result<std::vector<ListedAddress>> list_addresses_of_host();
-// Lists the interfaces by the fallback. Fails if it finds none.
+// Lists the interfaces with the fallback. Fails if none has an address.
 Result<std::vector<ListedAddress>> list_addresses_without_netlink();
 
 }  // namespace hetcomm

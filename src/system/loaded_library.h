@@ -7,8 +7,8 @@
 
 namespace hetcomm {
 
-// Library stands for a shared library that is never unloaded. Providers keep process-wide state,
-// and the objects that they made may outlive this one.
+// Library loads a shared library and never unloads it. Such libraries keep process-wide state, and
+// the objects that they create may outlive the Library.
 class Library {
  public:
   // Returns false if the library cannot be loaded; dlerror() gives the reason.
@@ -21,7 +21,7 @@ class Library {
   void find(const char* name, Function& out) const {
     out = reinterpret_cast<Function>(dlsym(handle_, name));
   }
-  // Finds a function as find() does, and records it as missing if the library has none.
+  // Finds a function as find() does, and records it as missing if the library does not have it.
   template <typename Function>
   void need(const char* name, Function& out) {
     find(name, out);

@@ -26,8 +26,8 @@ std::string time_text() {
                      now.tv_nsec / 1'000'000);
 }
 
-// Writes |line| to standard error, usually in one call, so that lines of several processes do not
-// mix.
+// Writes |line| to standard error. This usually takes one call of write(), so lines of different
+// processes do not mix.
 void write_to_standard_error(std::string_view line) {
   while (!line.empty()) {
     const ssize_t written = ::write(STDERR_FILENO, line.data(), line.size());
@@ -89,7 +89,7 @@ void Log::warn_once(const std::string& text) {
 void Log::write(LogLevel level, std::string_view text) {
   const int rank = rank_.load(std::memory_order_relaxed);
   const std::string_view name = kLevelNames[static_cast<size_t>(level)];
-  // The text may contain data from peers and files.
+  // The text may contain untrusted data from peers and files.
   const std::string clean = printable_lines(text);
   const std::string origin = rank >= 0 ? fmt::format("{}:{}", host_, rank) : host_;
   const std::string line =

@@ -2,8 +2,8 @@
 // in UTC. There is one Log per context. The code that detects an error logs it.
 //
 // A line goes to the caller's function and to the file of HETCOMM_LOG_FILE. A line that reaches
-// neither goes to standard error, and is lost if it cannot be written there either. Neither a pipe
-// without a reader nor a file at its limit ends the process by a signal.
+// neither goes to standard error, and is lost if it cannot be written there either. A pipe without
+// a reader or a file at its size limit does not kill the process with a signal.
 #pragma once
 
 #include <atomic>
@@ -34,14 +34,14 @@ enum class LogLevel : int32_t {
 
 Result<LogLevel> parse_log_level(std::string_view text);
 
-// Thread-safe; lines of one context never interleave.
+// Log is thread-safe. Lines of one context never interleave.
 class Log {
  public:
   Log();
   void set_level(LogLevel level) { level_.store(level, std::memory_order_relaxed); }
   void set_sink(hetcomm_log_function_t function, void* user_data);
-  // Opens the file |name| (log_file.h). If the name needs the rank and |rank| is not set, lines go
-  // to standard error until set_rank().
+  // Opens the file |name| (log_file.h). If the name contains %r and |rank| is not set, lines go to
+  // standard error until set_rank().
   Status set_file(std::string_view name, std::optional<int> rank);
   void set_rank(int rank);
 

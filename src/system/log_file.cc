@@ -14,7 +14,8 @@ namespace {
 
 constexpr std::string_view kVariable = "HETCOMM_LOG_FILE";
 
-// Returns |name| with its marks replaced, or nothing if it needs a rank and |rank| is not set.
+// Returns |name| with its placeholders replaced, or std::nullopt if it contains %r and |rank| is
+// not set.
 Result<std::optional<std::string>> expand(std::string_view name, std::string_view host,
                                           std::optional<int> rank) {
   std::string expanded;
@@ -54,7 +55,7 @@ Result<std::optional<std::string>> expand(std::string_view name, std::string_vie
 Result<LogFile> LogFile::create(std::string_view name, std::string_view host,
                                 std::optional<int> rank) {
   LogFile file(name, host);
-  // The host's name must be part of the file's name, not a folder.
+  // A slash in the host's name would be taken for a directory separator.
   std::replace(file.host_.begin(), file.host_.end(), '/', '_');
   HETCOMM_RETURN_IF_ERROR(file.open(rank));
   return file;

@@ -1,5 +1,6 @@
-// LogFile appends log lines to a file. The file's name may hold %h (the host), %p (the process id),
-// %r (the rank) and %% (a percent sign), so every rank of a job can have its own file.
+// LogFile appends log lines to a file. The file's name can contain the placeholders %h (the host),
+// %p (the process id), %r (the rank) and %% (a percent sign), so every rank of a job can have its
+// own file.
 #pragma once
 
 #include <optional>
@@ -13,9 +14,9 @@ namespace hetcomm {
 
 class LogFile {
  public:
-  // Creates a file whose |name| may contain marks. Opens the file unless the name needs a rank and
-  // |rank| is not set; in that case nothing is written until set_rank(). Fails with
-  // kInvalidArgument for an unknown mark, and as open() does. A pipe without a reader cannot be
+  // Creates a LogFile. |name| can contain placeholders. Opens the file, unless the name contains %r
+  // and |rank| is not set; in that case set_rank() opens it. Fails with kInvalidArgument for an
+  // unknown placeholder, and if the file cannot be opened. A pipe without a reader cannot be
   // opened.
   static Result<LogFile> create(std::string_view name, std::string_view host,
                                 std::optional<int> rank);
@@ -23,8 +24,8 @@ class LogFile {
   // Opens the file unless it is open already.
   Status set_rank(int rank);
   bool is_open() const { return fd_.valid(); }
-  // Appends |line| and a line end in one piece. Returns false if nothing or only a part was
-  // written. The caller blocks the signals of the write (write_signals.h).
+  // Appends |line| and a line feed with one write(). Returns false if nothing or only a part was
+  // written. The caller must block the signals that a write can raise (write_signals.h).
   bool append(std::string_view line) const;
 
  private:

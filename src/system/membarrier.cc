@@ -18,7 +18,7 @@ void AsymmetricFence::set_up() {
 
 void AsymmetricFence::heavy() const {
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  // The call cannot fail after the registration.
+  // The call cannot fail once the process is registered.
   if (asymmetric_) membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED);
 }
 

@@ -1,20 +1,21 @@
-// AsymmetricFence serves flag protocols of the kind "store mine, then look at yours". Each side of
-// such a protocol needs a full fence between its store and its load. If one side runs far more
-// often than the other, the rare side can pay for both sides by membarrier(). The frequent side
-// then needs only a compiler fence.
+// AsymmetricFence is for protocols in which each of two threads stores its own flag and then loads
+// the flag of the other. Each side of such a protocol needs a full fence between its store and its
+// load. If one side runs far more often than the other, the rare side can call membarrier(), and
+// the frequent side then needs only a compiler fence.
 #pragma once
 
 #include <atomic>
 
 namespace hetcomm {
 
-// Fences the two sides of one flag protocol between threads of this process. Each protocol has its
-// own object. All members are [any-thread] after set_up().
+// The fence of one such protocol between threads of this process. All members are [any-thread]
+// after set_up().
 class AsymmetricFence {
  public:
-  // Registers the process. Without the kernel's support both sides fence in full.
+  // Registers the process with the kernel. If the kernel does not support this, both sides use full
+  // fences.
   void set_up();
-  // Fences on the frequent side.
+  // The fence of the frequent side.
   void light() const {
     if (asymmetric_) [[likely]] {
       std::atomic_signal_fence(std::memory_order_seq_cst);
@@ -22,20 +23,20 @@ class AsymmetricFence {
       std::atomic_thread_fence(std::memory_order_seq_cst);
     }
   }
-  // Fences on the rare side: in full, on every processor that runs a thread of this process.
+  // The fence of the rare side: a full fence on every processor that runs a thread of this process.
   void heavy() const;
-  // Returns whether the kernel supports asymmetric fences; light() then costs nothing.
+  // Returns whether the kernel supports asymmetric fences. If so, light() executes no instruction.
   bool asymmetric() const { return asymmetric_; }
 
  private:
   bool asymmetric_ = false;
 };
 
-// Registers this process, so that barriers from other processes reach it, and tries a barrier.
-// Returns false if barriers are not available here.
+// Registers this process for the barriers of other processes, and tries a barrier. Returns false if
+// the kernel does not support them or forbids them.
 bool register_global_membarrier();
-// Fences in full on all processors that run a registered process, this one included. Returns false
-// if the kernel refused.
+// Executes a full fence on all processors that run a registered process, including this one.
+// Returns false if the kernel refuses.
 [[nodiscard]] bool global_membarrier();
 
 }  // namespace hetcomm

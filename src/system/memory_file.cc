@@ -28,7 +28,7 @@ Result<UniqueFd> create_memory_file(const char* name, uint64_t size_bytes) {
   HETCOMM_RETURN_IF_ERROR(check_file_size(size_bytes));
   UniqueFd file(memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!file.valid()) return status_from_errno(errno, "memfd_create");
-  // Another thread may lower the limit after the check.
+  // Another thread may lower the limit after the check, and ftruncate() would then raise SIGXFSZ.
   const WriteSignals signals;
   if (ftruncate(file.get(), static_cast<off_t>(size_bytes)) != 0) {
     return status_from_errno(errno, "ftruncate");

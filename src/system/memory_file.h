@@ -1,7 +1,8 @@
-// Creates files in memory (memfd) that processes of one host map together.
+// Creates files in memory (memfd) that processes of one host can map and share.
 //
-// The limit on file sizes (RLIMIT_FSIZE, ulimit -f) applies to these files too. The kernel ends a
-// process that exceeds the limit by SIGXFSZ. The limit is therefore checked before a file grows.
+// The limit on file sizes (RLIMIT_FSIZE, ulimit -f) applies to these files too. The kernel sends
+// SIGXFSZ to a process that exceeds the limit, which kills it by default. The limit is therefore
+// checked before a file grows.
 #pragma once
 
 #include <cstdint>
@@ -11,12 +12,12 @@
 
 namespace hetcomm {
 
-// Returns ok if a file of |size_bytes| is within the limit on file sizes. The text of
-// OUT_OF_RESOURCES gives both sizes and names the limit. [any-thread]
+// Returns ok if a file of |size_bytes| is within the limit on file sizes. Otherwise returns
+// OUT_OF_RESOURCES with a text that gives both sizes and names the limit. [any-thread]
 Status check_file_size(uint64_t size_bytes);
 
 // Creates a file of |size_bytes| that is closed on exec and can be sealed. /proc shows |name|.
-// Fails as check_file_size(), memfd_create() and ftruncate() do, and never by a signal.
+// Fails if check_file_size(), memfd_create() or ftruncate() fails. Never raises a signal.
 // [any-thread]
 Result<UniqueFd> create_memory_file(const char* name, uint64_t size_bytes);
 

@@ -14,8 +14,8 @@
 namespace hetcomm {
 namespace {
 
-// The kernel supports at most this many nodes. It refuses a longer mask that has a bit set beyond
-// them.
+// The largest number of nodes that the kernel supports. It refuses a mask that has a bit set beyond
+// this number.
 constexpr size_t kMaxNodes = 1024;
 constexpr size_t kBitsOfWord = sizeof(unsigned long) * CHAR_BIT;
 
@@ -40,7 +40,7 @@ int prefer_numa_node(std::byte* begin, size_t bytes, int node) {
   std::array<unsigned long, kMaxNodes / kBitsOfWord> mask{};
   const auto index = static_cast<size_t>(node);
   mask[index / kBitsOfWord] = 1UL << index % kBitsOfWord;
-  // The kernel reads one bit less than the given number.
+  // The kernel reads one bit fewer than this argument says.
   const long done =
       syscall(SYS_mbind, begin + skipped, length, MPOL_PREFERRED, mask.data(), kMaxNodes + 1, 0);
   return done == 0 ? 0 : errno;
@@ -63,7 +63,8 @@ void NumaFree::operator()(std::byte* memory) const {
   }
 }
 
-// Maps new memory for a node, because the heap may return pages that were touched before.
+// Memory for a particular node is newly mapped, because the heap may return pages that the kernel
+// has already allocated on another node.
 NumaMemory allocate_near(size_t bytes, int node) {
   const size_t size = whole_pages(bytes);
   if (size < bytes) return {};  // exceeds the address space

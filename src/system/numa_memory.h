@@ -1,7 +1,7 @@
-// Allocates memory near a NUMA node. The library requests that the kernel take pages from that node
-// while the node has free ones, and from other nodes afterwards. A refusal is no error. Kernels
-// without NUMA, containers that forbid the system call, and full or absent nodes only make memory
-// more distant.
+// Allocates memory near a NUMA node. The kernel is requested to take pages from that node as long
+// as it has free ones, and from other nodes otherwise. Allocation does not fail if the kernel
+// cannot do this, because it lacks NUMA support, a container forbids the system call, or the node
+// is full or absent. The memory is then only more distant.
 #pragma once
 
 #include <cstddef>
@@ -9,15 +9,15 @@
 
 namespace hetcomm {
 
-// Stands for no particular node: memory may lie anywhere.
+// Means no particular node: the memory can be on any node.
 inline constexpr int kAnyNumaNode = -1;
 
-// Requests memory on |node| for the whole pages of [begin, begin + bytes) that have not been
-// touched yet. For a shared mapping this applies to all processes. Returns 0, or the errno of the
-// refusal. Does nothing for kAnyNumaNode.
+// Requests memory on |node| for those whole pages of [begin, begin + bytes) that have not been
+// touched yet. For a shared mapping this applies to all processes. Returns 0, or an errno if the
+// kernel refuses. Does nothing for kAnyNumaNode.
 int prefer_numa_node(std::byte* begin, size_t bytes, int node);
 
-// Returns 0 if this process may request memory on |node|, or the errno of the refusal.
+// Returns 0 if this process can request memory on |node|, or an errno if not.
 int try_numa_node(int node);
 
 struct NumaFree {
@@ -26,7 +26,7 @@ struct NumaFree {
 };
 using NumaMemory = std::unique_ptr<std::byte[], NumaFree>;
 
-// Returns at least |bytes| of page-aligned, uninitialised memory near |node|, or heap memory for
+// Returns at least |bytes| of page-aligned, uninitialized memory near |node|, or heap memory for
 // kAnyNumaNode. Returns null if out of memory.
 NumaMemory allocate_near(size_t bytes, int node);
 

@@ -1,4 +1,4 @@
-// Reports whether the user who started this process may do all that the process may do.
+// Reports whether the user who started this process has all the rights of the process.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,8 @@ enum class Caller : uint8_t {
   kStranger,  // a user with fewer rights: the program is setuid, setgid or has file capabilities
 };
 
-// Returns who started this process, as reported by the kernel (AT_SECURE). [any-thread]
+// Returns the kind of user who started this process, as reported by the kernel (AT_SECURE).
+// [any-thread]
 Caller caller_of_process();
 
 }  // namespace hetcomm

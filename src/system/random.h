@@ -6,7 +6,7 @@
 
 namespace hetcomm {
 
-// Fills |bytes| with random bytes. Fails only if the kernel has no randomness to give.
+// Fills |bytes| with random bytes. Fails only if getrandom() fails.
 Status fill_random(ByteSpan bytes);
 
 }  // namespace hetcomm

@@ -3,9 +3,9 @@
 
 namespace hetcomm {
 
-// Asks for a higher priority where that is allowed, and for short time slices. The calling thread
-// works in short bursts, and computing threads must not make a peer wait. Best effort: older
-// kernels ignore the slice of ordinary threads.
+// Requests short time slices and, where this is allowed, a higher priority for the calling thread.
+// This thread works in short bursts, and a peer would have to wait if threads that compute delayed
+// it. This is best effort: older kernels ignore the slice of ordinary threads.
 void ask_for_short_slices();
 
 }  // namespace hetcomm

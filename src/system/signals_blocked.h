@@ -1,6 +1,7 @@
-// Blocks signals in this thread while the object exists. A thread started during that time inherits
-// the mask, so the application's handlers never run on it. Signals raised by an instruction are not
-// blocked: their handlers belong to the thread that raised them.
+// SignalsBlocked blocks signals in the current thread while the object exists. A thread started
+// during that time inherits the mask, so the application's signal handlers never run on it. Signals
+// that an instruction raises, such as SIGSEGV, are not blocked, because they must be handled on the
+// thread that raised them.
 #pragma once
 
 #include <pthread.h>

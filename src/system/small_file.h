@@ -14,11 +14,11 @@ struct SmallFile {
   bool everybody_reads = false;
 };
 
-// Reads a regular file of at most |max_bytes|, without blocking (a pipe without a writer is an
-// error). Refuses a file that everybody can write. Every error text starts with |what|.
+// Reads a regular file of at most |max_bytes|. Fails for anything else, and does not block on a
+// pipe. Refuses a file that everybody can write. Every error text starts with |what|.
 Result<SmallFile> read_small_file(const std::string& path, size_t max_bytes, std::string_view what);
-// Reads a file with secrets. Refuses a file that others may have written too: one that belongs
-// neither to the effective user nor to root, or that its group can write.
+// Reads a file with secrets. In addition, refuses a file that another user may have written: one
+// that belongs neither to the effective user nor to root, or that its group can write.
 Result<SmallFile> read_private_file(const std::string& path, size_t max_bytes,
                                     std::string_view what);
 

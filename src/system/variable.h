@@ -9,20 +9,20 @@ namespace hetcomm {
 
 enum class VariableType : uint8_t { kText, kSecretText, kDuration, kSize, kInteger, kChoice };
 
-// The kind of thing that a value names. Variables that name files or libraries are ignored in a
-// program that has more rights than its caller (privilege.h): the caller could use the program's
-// rights to read, write or run what the caller's own rights do not allow. Variables that decide
-// whom the process trusts are ignored too.
+// The kind of object that a variable's value names. In a program that has more rights than its
+// caller (privilege.h), environment variables that name files or libraries are ignored. Otherwise
+// the caller could use the program's rights to read, write or run files to which it has no access.
+// Variables that decide which peers the process trusts are ignored too.
 enum class Naming : uint8_t {
   kNoFile,
   kFile,   // a file or a library
-  kTrust,  // decides whom the process trusts; loading fails where it is ignored
+  kTrust,  // decides which peers the process trusts; loading fails if it is ignored
 };
 
 // The meaning of the number 0, if it is special.
 enum class Zero : uint8_t { kNumber, kAllowed, kDefault };
 
-// The range of a number, a size or a duration, both ends included.
+// The inclusive range of a number, a size or a duration.
 struct Limits {
   uint64_t least = 0;
   uint64_t most = UINT64_MAX;
@@ -38,7 +38,7 @@ struct Variable {
   const char* choices;        // kChoice: "a|b|c"
   const char* meaning;        // one sentence
   Limits limits;
-  // The variable that is unset when the caller's settings give this one a non-empty value.
+  // The variable that is unset when the caller's settings give this variable a non-empty value.
   const Variable* displaced;
 
   constexpr Variable(VariableType own_type, Naming own_names, const char* own_name,
@@ -56,7 +56,7 @@ struct Variable {
   Variable& operator=(const Variable&) = delete;
 };
 
-// All variables, and the helpers that declare them.
+// The variables, and helpers for their declarations.
 namespace variable {
 
 using enum VariableType;

@@ -1,4 +1,4 @@
-// Declares the variables of the log, of the limits of the process, and of deadlines.
+// Declares the variables for the log, process limits and deadlines.
 #pragma once
 
 #include "src/system/variable.h"

@@ -8,7 +8,7 @@
 namespace hetcomm {
 namespace {
 
-// Consumes one pending |signal| of this thread. Returns false if the kernel refuses that.
+// Consumes |signal| if it is pending for this thread. Returns false if the kernel refuses.
 bool take_back(int signal) {
   sigset_t one;
   sigemptyset(&one);

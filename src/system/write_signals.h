@@ -1,12 +1,12 @@
 // Protects the program from signals that a write can raise.
 //
 // The kernel raises SIGPIPE for a pipe or socket without a reader, and SIGXFSZ for a file that
-// would grow beyond its limit (ulimit -f). Both end the process by default, and a library must not
-// change how the process handles them. This object blocks them in its own thread while it exists.
-// Its destructor consumes the signals raised during that time. The call that raised a signal still
-// fails with EPIPE or EFBIG.
+// would grow beyond its limit (ulimit -f). Both kill the process by default, and a library must not
+// change how the process handles them. A WriteSignals object blocks them in the current thread
+// while it exists, and its destructor consumes those that were raised during that time. The call
+// that raised a signal still fails with EPIPE or EFBIG.
 //
-// A signal that was already pending stays pending. If the kernel refuses to hand a signal over,
+// A signal that was already pending stays pending. If the kernel does not let a signal be consumed,
 // that signal stays blocked in this thread.
 #pragma once
 

@@ -19,8 +19,8 @@ bool Yielder::yield() {
   return true;
 }
 
-// Records a yield. If two threads record one at the same time, one count may be lost. That is
-// harmless, because the counts only serve an estimate.
+// If two threads call this at the same time, one count may be lost. This is harmless, because the
+// counts only serve as an estimate.
 void Yielder::yielded(uint64_t from, uint64_t until) {
   if (until - from >= kLateUs * ticks_per_us()) {
     came_late(until);

@@ -1,5 +1,5 @@
-// Fills in callers' structures. Later releases may add members, so the caller's structure may be
-// shorter or longer than the library's.
+// Fills in the caller's output structures. Later releases may add members, so the caller's
+// structure may be shorter or longer than the library's.
 #pragma once
 
 #include <algorithm>
@@ -19,7 +19,7 @@ template <typename Output>
 Status check_output(const Output& output) {
   constexpr size_t least = kFirstSize<Output>;
   static_assert(least > sizeof(size_t) && least <= sizeof(Output));
-  constexpr size_t kMax = 4096;  // only uninitialized memory has a larger size
+  constexpr size_t kMax = 4096;  // a larger value indicates uninitialized memory
   const size_t size = output.struct_size;
   if (size >= least && size <= kMax) return {};
   return Status(Code::kInvalidArgument, size == 0 ? "the output's struct_size is not set"

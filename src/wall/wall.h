@@ -1,4 +1,4 @@
-// Every entry point of a C ABI uses this wall. The wall stops all exceptions, keeps the calling
+// Every entry point of a C ABI uses this wall. The wall catches all exceptions, stores the calling
 // thread's error text, reads options and writes texts. Each shared library has its own copy.
 #pragma once
 
@@ -16,7 +16,7 @@
 
 namespace hetcomm::capi {
 
-// Sets the thread's error text and returns the code.
+// Sets the calling thread's error text and returns the code.
 hetcomm_status_t fail(Code code, std::string_view text) noexcept;
 inline hetcomm_status_t fail(const Status& status) noexcept {
   return fail(status.code(), status.text());
@@ -24,7 +24,8 @@ inline hetcomm_status_t fail(const Status& status) noexcept {
 const char* last_error_text() noexcept;
 hetcomm_status_t report_exception(const std::exception* exception) noexcept;
 
-// Runs |body|, which returns a Status, behind the wall.
+// Runs |body|, which returns a Status. Returns its code, and sets the error text if it fails.
+// Catches all exceptions.
 template <typename Body>
 hetcomm_status_t guard(Body&& body) noexcept {
   try {
@@ -45,8 +46,8 @@ inline Status null_argument(const char* name) {
     if ((argument) == nullptr) return ::hetcomm::capi::null_argument(#argument); \
   } while (false)
 
-// Copies an option struct of any version: missing fields are zero, and unknown later fields must be
-// zero.
+// Copies an option struct of any version of the library. Fields that |given| lacks are zero in
+// |options|. Fields that this library does not have must be zero in |given|.
 template <typename Options>
 Status read_options(const Options* given, Options* options) {
   std::memset(options, 0, sizeof(*options));
@@ -72,7 +73,7 @@ Status read_options(const Options* given, Options* options) {
 }
 
 // Writes as much of |text| as fits in |capacity| bytes with a terminating NUL. |*out_size| receives
-// the size needed for all of it.
+// the size of the whole text, including the NUL.
 inline Status write_text(std::string_view text, size_t capacity, char* out_text, size_t* out_size) {
   if (capacity > 0 && out_text == nullptr) {
     return {Code::kInvalidArgument, "out_text is NULL and capacity is not 0"};

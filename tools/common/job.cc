@@ -10,8 +10,8 @@
 namespace tools {
 namespace {
 
-// Returns a fresh secret for ranks that meet over a port of this host, or "" if the user has set
-// one.
+// Returns a new secret for ranks that find each other through a port of this host, or "" if the
+// user has set one.
 std::string fresh_secret() {
   if (is_set("HETCOMM_SECRET") || is_set("HETCOMM_SECRET_FILE")) return "";
   std::random_device random;

@@ -1,5 +1,5 @@
 // Handles jobs of several ranks for hetcomm_bench and hetcomm_info: detects the launcher of this
-// process, makes the ranks meet, and starts ranks of a tool on this host.
+// process, lets the ranks find each other, and starts ranks of a tool on this host.
 #pragma once
 
 #include <string>
@@ -11,21 +11,21 @@
 
 namespace tools {
 
-// A Launcher is the program that started this process as one rank of several.
+// A Launcher identifies the program that started this process as one rank of several.
 enum class Launcher { kNone, kEnvironment, kMpi, kTwoHosts };
-// Returns the launcher that the environment shows. It is never kTwoHosts, which only the command
+// Detects the launcher from environment variables. Never returns kTwoHosts, which only the command
 // line of hetcomm_bench sets.
 Launcher detect_launcher();
 
-// Returns whether the environment variable |name| has a value.
+// Returns whether the environment variable |name| is set and not empty.
 bool is_set(const char* name);
 
-// Makes the bootstrap of the job that |launcher| started. Returns "", or the error.
+// Creates the bootstrap of the job that |launcher| started. Returns "", or the error.
 std::string create_bootstrap(Launcher launcher, hetcomm_context_t* context,
                              hetcomm_bootstrap_t** out_bootstrap);
 
-// Returns |count| processes that run |command| and meet as ranks 0 to |count| - 1 over a port of
-// this host. They share a fresh secret unless the user has set one.
+// Returns |count| processes that run |command| and find each other as ranks 0 to |count| - 1
+// through a port of this host. They share a new secret unless the user has set one.
 std::vector<Process> ranks_on_this_host(const std::vector<std::string>& command, int count);
 
 }  // namespace tools

@@ -28,7 +28,7 @@ namespace {
 constexpr double kGraceSeconds = 5;
 constexpr size_t kKeptErrorBytes = 8000;
 
-// Limit on the process groups that the signal handler can end.
+// The maximum number of process groups that the signal handler can terminate.
 constexpr size_t kMaxGroups = 256;
 std::array<std::atomic<pid_t>, kMaxGroups> running_groups;
 
@@ -194,7 +194,7 @@ class Running {
     return std::any_of(children_.begin(), children_.end(), [](const Child& c) { return c.alive; });
   }
 
-  // Reads output and checks the time limits once. Returns false when all processes have ended.
+  // Reads output and checks the time limits once. Returns false when all processes have exited.
   bool step(double silence_seconds) {
     read_some(50);
     reap();
@@ -211,15 +211,15 @@ class Running {
   }
 
   void reap() {
-    // A rank that a signal kills makes others fail. If several have ended, the killed one is the
-    // cause.
+    // If a signal kills a rank, other ranks fail as a consequence. If several have exited, a killed
+    // one is reported as the cause.
     size_t cause = 0;
     int cause_status = 0;
     for (size_t i = 0; i < children_.size(); ++i) {
       int status = 0;
       if (!children_[i].alive || waitpid(children_[i].pid, &status, WNOHANG) <= 0) continue;
       children_[i].alive = false;
-      // Also kill processes that the child itself started.
+      // Also kills processes that the child itself started.
       kill(-children_[i].pid, SIGKILL);
       forget_group(children_[i].pid);
       if (status == 0 || (cause_status != 0 && !WIFSIGNALED(status))) continue;
@@ -291,7 +291,7 @@ class Running {
     return true;
   }
 
-  // Reads from |*fd|. At the end of the file closes it and sets |*fd| to -1, which poll() ignores.
+  // Reads from |*fd|. At the end of the file, closes it and sets |*fd| to -1, which poll() ignores.
   static ssize_t read_or_close(int* fd, char* buffer, size_t size) {
     const ssize_t count = read(*fd, buffer, size);
     if (count == 0) {

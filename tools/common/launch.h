@@ -1,4 +1,4 @@
-// Starts processes, reads their output, and ends all of them if one fails, if they make no
+// Starts processes, reads their output, and terminates all of them if one fails, if they make no
 // progress, or if this process is interrupted.
 #pragma once
 
@@ -19,15 +19,15 @@ struct Process {
 
 struct Launch {
   std::vector<Process> processes;
-  bool echo_errors = false;  // pass standard error on, in place of adding it to the failure's text
+  bool echo_errors = false;  // pass standard error on instead of adding it to the error text
 };
 
 using LineFunction = std::function<void(std::string_view line)>;
 
-// Runs until all processes have ended. |on_line| receives every line of their standard output.
-// Returns "", or the error: a process failed, or nothing arrived on standard output for
-// |silence_seconds|. If a process failed, the error has the end of the processes' standard
-// error, unless that was passed on.
+// Runs until all processes have exited. Calls |on_line| with every line of their standard output.
+// Returns "", or the error: a process could not be started or failed, or nothing arrived on
+// standard output for |silence_seconds|. If a process failed, the error includes the end of the
+// processes' standard error, unless that was passed on.
 std::string run(const Launch& launch, double silence_seconds, const LineFunction& on_line);
 
 // Returns the path of |program| in PATH, or "" if there is none.
@@ -36,7 +36,8 @@ std::string find_program(const std::string& program);
 // Returns the cores that this process may use, in ascending order.
 std::vector<int> usable_cpus();
 
-// Returns a port that was free a moment ago.
+// Returns a port that is currently free, or 0 on failure. Another process may take the port at any
+// time.
 int free_port();
 
 // Returns the path of this program.

@@ -19,8 +19,8 @@ class PlanError : public std::runtime_error {
   hetcomm_status_t status_;
 };
 
-// Returns the text that |function| makes of |document|. |form| is one of HETCOMM_PLAN_*. Throws
-// PlanError if |function| fails. A text longer than |first_size| takes two calls.
+// Returns the text that |function| produces from |document|. |form| is one of HETCOMM_PLAN_*.
+// Throws PlanError if |function| fails. A text longer than |first_size| requires a second call.
 inline std::string plan_answer(hetcomm_status_t (*function)(const char*, int32_t, size_t, char*,
                                                             size_t*),
                                const std::string& document, int32_t form,

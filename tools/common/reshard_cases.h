@@ -1,4 +1,4 @@
-// Turns words of the command line into layouts for resharding, for hetcomm_bench and hetcomm_info.
+// Converts words of the command line to layouts for resharding, for hetcomm_bench and hetcomm_info.
 // A case is the layout of the source and the layout of the destination.
 //
 // A word is DxS[rR][pP]: a tensor [batch, sequence, hidden] on D * S ranks whose batch is cut into
@@ -30,9 +30,9 @@ struct ReshardCase {
   ReshardSide destination;
 };
 
-// Parses the layout |word|. Returns "", or what is wrong with it.
+// Parses the layout |word|. Returns "", or an error text.
 std::string parse_side(const std::string& word, ReshardSide* side);
-// Parses a case such as "4x1:1x4r2". Returns "", or what is wrong with it.
+// Parses a case such as "4x1:1x4r2". Returns "", or an error text.
 std::string parse_case(const std::string& word, ReshardCase* reshard_case);
 std::string word_of(const ReshardSide& side);
 std::string word_of(const ReshardCase& reshard_case);
@@ -52,7 +52,8 @@ std::vector<uint64_t> shape_for(uint64_t bytes);
 // Owns the handle of a layout.
 class LayoutHandle {
  public:
-  // |ranks| has one entry for each rank of |side|. Throws std::runtime_error with the reason.
+  // |ranks| has one entry for each rank of |side|. Throws std::runtime_error if the layout is
+  // invalid.
   LayoutHandle(const std::vector<uint64_t>& shape, const ReshardSide& side,
                const std::vector<int32_t>& ranks);
   LayoutHandle(const LayoutHandle&) = delete;
@@ -67,8 +68,8 @@ class LayoutHandle {
   hetcomm_layout_t* handle_ = nullptr;
 };
 
-// Returns a question for hetcomm_draft_reshard(): a float32 tensor that |strategy| moves from one
-// layout to the other.
+// Returns a question for hetcomm_draft_reshard(): |strategy| moves a float32 tensor from one layout
+// to the other.
 nlohmann::json draft_question(const LayoutHandle& source, const LayoutHandle& destination,
                               const std::string& strategy);
 

@@ -57,7 +57,7 @@ int32_t progress_option(const std::string& progress) {
 void fail(const std::string& text) {
   std::fprintf(stderr, "%s: %s\n", program_invocation_short_name, text.c_str());
   std::fflush(nullptr);
-  // No destructors run: they would wait for peers that may have ended.
+  // Skips destructors, since they would wait for peers that may have exited.
   _exit(1);
 }
 

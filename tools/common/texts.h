@@ -7,7 +7,7 @@
 
 namespace tools {
 
-// send_text() and receive_text() block. A failure ends the process.
+// send_text() and receive_text() block. A failure terminates the process.
 void send_text(hetcomm_communicator_t* communicator, int rank, std::string text);
 std::string receive_text(hetcomm_communicator_t* communicator, int rank);
 

@@ -1,4 +1,4 @@
-// Collects the library's data about itself and this machine, as plain data.
+// Collects what the library reports about itself and this machine, as plain data.
 #pragma once
 
 #include <cstdint>

@@ -18,7 +18,7 @@
 namespace hetcomm_info {
 namespace {
 
-// Limit on the time without output of the ranks. It is longer than the sum of their deadlines.
+// Time limit in which the ranks must write some output. It exceeds the sum of their own deadlines.
 constexpr double kSilenceSeconds = 180;
 constexpr uint64_t kPatienceNs = UINT64_C(30'000'000'000);
 
@@ -51,7 +51,7 @@ std::vector<std::string> lines_of(const std::string& text) {
 }
 
 // Calls |write|(capacity, text, size) until the text fits. The text may grow between two calls if a
-// connection is made.
+// connection is established.
 template <typename Write>
 hetcomm_status_t read_text(Write&& write, std::string* out_text) {
   size_t size = 0;
@@ -87,7 +87,7 @@ bool explain_peer(hetcomm_communicator_t* communicator, const Question& question
   return false;
 }
 
-// Meets the other ranks at the end, since they would see a rank that leaves early as a lost peer.
+// Waits for the other ranks, which would otherwise see a rank that leaves early as a lost peer.
 bool meet(hetcomm_communicator_t* communicator) {
   const hetcomm_status_t status = hetcomm_communicator_barrier(communicator, kPatienceNs);
   if (status != HETCOMM_OK) report_failure("barrier", status);
@@ -100,7 +100,8 @@ bool collect_view(hetcomm_communicator_t* communicator, const Question& question
   const int32_t first = peer.value_or(0);
   const int32_t last = peer.has_value() ? *peer : view->size - 1;
   for (int32_t rank = first; rank <= last; ++rank) {
-    // A rank is its own peer only if that was requested, or if there are no others.
+    // A rank explains the path to itself only if that was requested, or if there are no other
+    // ranks.
     if (rank == view->rank && !peer.has_value() && view->size > 1) continue;
     Explanation explanation{.peer = rank, .text = {}, .pairings = {}};
     if (explain_peer(communicator, question, &explanation)) {
@@ -188,7 +189,7 @@ bool receive_view(hetcomm_communicator_t* communicator, int32_t rank,
   return !out_view->is_discarded();
 }
 
-// Prints the views of all ranks in their order, on rank 0. Other ranks send it their views.
+// On rank 0, prints the views of all ranks in rank order. On other ranks, sends |view| to rank 0.
 bool print_views(hetcomm_communicator_t* communicator, const View& view, bool json) {
   if (view.rank != 0) return send_view(communicator, view, json);
   bool ok = true;
@@ -214,8 +215,8 @@ bool print_views(hetcomm_communicator_t* communicator, const View& view, bool js
 
 // --- one rank of a job
 
-// Makes the bootstrap of this rank's job. If the tool's MPI module is missing, mpirun's variables
-// still give rank and size.
+// Creates the bootstrap of this rank's job. If the tool's MPI module is missing, the variables of
+// mpirun still provide rank and size.
 std::string find_job(tools::Launcher launcher, hetcomm_context_t* context,
                      hetcomm_bootstrap_t** out_bootstrap) {
   std::string failure = tools::create_bootstrap(launcher, context, out_bootstrap);
@@ -293,7 +294,8 @@ int launch(const Question& question) {
                  *peer);
     return kUsage;
   }
-  // Finds an error in the environment here, so that it is printed once and not by every rank.
+  // Detects an error in the environment here, so that it is printed only once, instead of by every
+  // rank.
   const Context context = create_context();
   if (context == nullptr) return kFailure;
   if (!has_device(context.get(), question.device)) return kUsage;
@@ -319,7 +321,8 @@ int explain(const Question& question) {
   const tools::Launcher launcher = tools::detect_launcher();
   if (launcher == tools::Launcher::kNone) return launch(question);
   const int status = join(launcher, question);
-  // mpi_finish() waits for all ranks. After a failure it is left out, and the launcher ends them.
+  // mpi_finish() waits for all ranks. It is skipped after a failure, and the launcher terminates
+  // the ranks.
   if (status != kFailure) tools::mpi_finish();
   return status;
 }

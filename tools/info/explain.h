@@ -1,4 +1,5 @@
-// The command `explain`: shows the path from each rank to other ranks, and the reasons for it.
+// Implements the command `explain`, which shows the path from each rank to other ranks, and the
+// reasons for it.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Reads files that the command line names.
+// Reads files that are named on the command line.
 #pragma once
 
 #include <fstream>

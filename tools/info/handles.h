@@ -19,7 +19,7 @@ inline void report_failure(const char* what, hetcomm_status_t status) {
                hetcomm_last_error());
 }
 
-// Destroys a handle. A failure is printed and changes no exit status.
+// Destroys a handle. A failure is printed, but does not change the exit status.
 struct Destroy {
   void operator()(hetcomm_context_t* context) const {
     const hetcomm_status_t status = hetcomm_context_destroy(context);

@@ -1,4 +1,4 @@
-// Makes the text of the manual page.
+// Creates the text of the manual page.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// hetcomm_info: prints what the library, the machine and the environment offer. It uses only the
+// hetcomm_info prints what the library, the machine and the environment provide. It uses only the
 // public API, so that it shows what a program would get.
 #include <algorithm>
 #include <climits>

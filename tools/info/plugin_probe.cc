@@ -19,21 +19,21 @@ namespace {
 constexpr const char* kPlugins = "HETCOMM_DEVICE_PLUGINS";
 constexpr const char* kDevices = "HETCOMM_DEVICES";
 constexpr unsigned kMaxSeconds = 60;
-constexpr int kCameBack = 113;  // the child's exit status if no plug-in has ended it
+constexpr int kCameBack = 113;  // the child's exit status if no plug-in has terminated it
 
-// Returns the variable's value, or "" in a program with more rights than its caller. Such a program
-// must load nothing that the caller names.
+// Returns the variable's value, or "" in a program with more privileges than its caller. Such a
+// program must not load anything that the caller specifies.
 std::string value_of(const char* variable) {
   const char* const value = secure_getenv(variable);
   return value != nullptr ? value : "";
 }
 
-// Makes a context with these settings in a child process. Returns how the child has ended while it
-// did that, or "" if it survived.
+// Creates a context with these settings in a child process. Returns a text that says how the child
+// ended, or "" if it survived.
 std::string end_of(const std::string& plugins, const std::string& devices) {
   std::fflush(nullptr);
   const pid_t child = fork();
-  if (child < 0) return "";  // no trial is possible
+  if (child < 0) return "";  // the settings cannot be tried
   if (child == 0) {
     const int nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
     if (nowhere >= 0) dup2(nowhere, STDERR_FILENO);
@@ -79,7 +79,7 @@ bool probe_plugins() {
     well = false;
   }
   if (!well) {
-    // HETCOMM_DEVICES goes too, since it may name kinds of the plug-ins.
+    // HETCOMM_DEVICES is also removed, since it may contain kinds of the plug-ins.
     std::fprintf(stderr, "hetcomm_info: what follows is without %s and %s\n", kPlugins, kDevices);
     unsetenv(kPlugins);
     unsetenv(kDevices);

@@ -9,18 +9,19 @@
 
 namespace hetcomm_info {
 
-// Returns the columns of the terminal on standard output, or 100 if there is none or it is narrow.
+// Returns the columns of the terminal on standard output, or 100 if there is no terminal or it has
+// fewer than 60.
 size_t output_width();
 
 // Splits |text| into lines of at most |width| columns, at spaces if possible.
 std::vector<std::string> wrap(std::string_view text, size_t width);
 
 // Formats rows as aligned columns, each line indented by two. The first column is as wide as its
-// contents. The others are wrapped: the last one at the rest of |width|, those between at 24.
+// contents. The others are wrapped: the last one at the remaining width, the others at 24.
 std::string table(const std::vector<std::vector<std::string>>& rows, size_t width);
 
-// Returns the requested sections. Without any, returns one page that shows transports first, and
-// only those variables that are not at their default.
+// Returns the requested sections. If none is requested, returns one page that shows transports
+// first, and only those variables that are not at their default.
 std::string as_text(const Report& report, const Sections& sections, size_t width);
 // Returns the requested sections as JSON, or all sections if none is requested.
 std::string as_json(const Report& report, const Sections& sections);

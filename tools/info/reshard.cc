@@ -26,7 +26,7 @@ namespace present = hetcomm::present;
 Json links_of(const ReshardQuestion& question, uint64_t ranks) {
   const std::string& name = question.model;
   const std::string text = read_file(name);
-  constexpr int kMaxNesting = 16;  // no link model has deeper brackets, which cost memory
+  constexpr int kMaxNesting = 16;  // limits the memory use; no link model is nested deeper
   Json model =
       present::nests_deeper_than(kMaxNesting, text) ? Json() : Json::parse(text, nullptr, false);
   std::vector<std::string> labels;

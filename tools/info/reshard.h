@@ -1,4 +1,4 @@
-// The command `reshard`: plans the transfer between two layouts, without a job.
+// Implements the command `reshard`, which plans the transfer between two layouts, without a job.
 #pragma once
 
 #include <cstdint>

@@ -30,7 +30,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// Size of the first buffer for an answer. Most answers fit, so no search runs twice.
+// Size of the first buffer for an answer. Most answers fit, so a search does not run twice.
 constexpr size_t kFirstSize = size_t{8} << 20;
 
 // Returns the nanoseconds of a time such as "12.5ms".
@@ -108,7 +108,7 @@ std::string lower(std::string name) {
   return name;
 }
 
-// Refuses options that the file of |order| replaces.
+// Throws an error for options that the file of |order| replaces.
 void refuse_options(const ScheduleOrder& order, bool is_question) {
   const bool is_named = order.ranks != 0 || order.micro_batches != 0 || order.chunks != 0 ||
                         !order.warmups.empty() || order.epsilon_percent > 0 ||
@@ -133,7 +133,7 @@ Json question_about(Json schedule) {
       {"format", "hetcomm schedule question"}, {"version", 1}, {"schedule", std::move(schedule)}};
 }
 
-// Returns the question about a schedule that has a name.
+// Returns the question about a schedule that is given by name.
 Json named_question(const ScheduleOrder& order) {
   if (order.ranks == 0 || order.micro_batches == 0) {
     throw std::runtime_error("schedule needs --ranks and --micro-batches");
@@ -161,12 +161,13 @@ Json named_question(const ScheduleOrder& order) {
   return question_about(std::move(schedule));
 }
 
-// Returns whether |order| names a file instead of a schedule.
+// Returns whether |order| specifies a file instead of the name of a schedule.
 bool names_file(const ScheduleOrder& order) {
   return order.what.find_first_of("./") != std::string::npos;
 }
 
-// Returns whether |text| is a JSON object that names |format|. Its other members may be wrong.
+// Returns whether |text| is a JSON object whose "format" is |format|. Does not check its other
+// members.
 bool has_format(const std::string& text, std::string_view format) {
   const Json json = Json::parse(text, nullptr, false);
   return json.is_object() && json.value("format", Json()) == format;
@@ -179,8 +180,8 @@ Json parse_file(const std::string& path) {
   return json;
 }
 
-// Returns the number of the pipeline in question: that of |traces| if there are traces, otherwise
-// that of the option, which is 0 by default.
+// Returns the number of the pipeline to simulate: from |traces| if there are any, otherwise from
+// the option --pipeline, or 0.
 size_t pipeline_number(const ScheduleOrder& order, const Json& traces, size_t count) {
   if (traces.empty()) {
     const size_t number = order.pipeline.value_or(0);
@@ -204,7 +205,7 @@ size_t pipeline_number(const ScheduleOrder& order, const Json& traces, size_t co
   throw std::runtime_error("the traces are of no pipeline of the plan");
 }
 
-// Returns the question about a pipeline of |plan|, which is a plan's text.
+// Returns the question about a pipeline of |plan|, the text of a plan.
 Json question_of_plan(const std::string& plan, const ScheduleOrder& order, const Json& traces) {
   const Json outline =
       Json::parse(tools::plan_answer(hetcomm_draft_pipeline, plan, HETCOMM_PLAN_JSON));
@@ -223,7 +224,7 @@ Json question_of_plan(const std::string& plan, const ScheduleOrder& order, const
   return question;
 }
 
-// Refuses numbers of times and of sizes that do not fit |plan|, a plan's text.
+// Throws an error if the numbers of |times| or |sizes| do not match |plan|, the text of a plan.
 void check_counts(const std::string& plan, size_t times, size_t sizes) {
   const Json outline =
       Json::parse(tools::plan_answer(hetcomm_draft_pipeline, plan, HETCOMM_PLAN_JSON));
@@ -275,7 +276,7 @@ Json forecast_question(const ScheduleOrder& order) {
   return question;
 }
 
-// Returns the plan of |order| with the schedule that is better for its traces.
+// Returns the plan of |order|, changed to the proposed schedule that is better for its traces.
 std::string proposed_plan(const ScheduleOrder& order, const Json& question) {
   const bool is_run = names_file(order) && !order.traces.empty();
   const std::string plan = is_run ? read_file(order.what) : "";
@@ -365,7 +366,7 @@ Json question_of(const ScheduleOrder& order) {
   return with_traces(std::move(question), std::move(traces), order.may_split);
 }
 
-// SearchClock shows on a terminal how long a search has lasted, from two seconds on.
+// SearchClock shows on a terminal how long a search has been running, starting after two seconds.
 class SearchClock {
  public:
   SearchClock() {
@@ -389,7 +390,7 @@ class SearchClock {
   std::jthread thread_;
 };
 
-// Returns the function that answers |text|, a question or a plan.
+// Returns the library function that handles |text|, a question or a plan.
 auto* draft_of(const std::string& text) {
   if (is_plan(text)) return hetcomm_draft_pipeline;
   return has_format(text, "hetcomm forecast question") ? hetcomm_draft_forecast

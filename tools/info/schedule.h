@@ -1,4 +1,5 @@
-// The command `schedule`: checks a pipeline schedule and forecasts its run, without a job.
+// Implements the command `schedule`, which checks a pipeline schedule and forecasts its run,
+// without a job.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +25,7 @@ struct ScheduleOrder {
   // Times such as "12.5ms": one for all stages, or one for each.
   std::vector<std::string> forward;
   std::vector<std::string> backward;
-  std::vector<std::string> weight_grad;  // the part of |backward| that W takes
+  std::vector<std::string> weight_grad;  // the part of |backward| for the gradient of the weights
   std::vector<std::string> boundaries;   // "S=BUSY" or "S=BUSY+LATENCY", S: the stage before it
   double epsilon_percent = 0;
   double overlap_percent = 0;
@@ -40,11 +41,11 @@ struct ScheduleOrder {
   std::vector<uint32_t> in_flight;   // one for all boundaries, or one for each
   std::vector<std::string> traces;   // files with the traces of a run, one for each rank
   bool may_split = false;            // a better schedule may split backward steps
-  std::optional<uint32_t> pipeline;  // number of the pipeline in a plan; traces name their own
+  std::optional<uint32_t> pipeline;  // number of the pipeline in a plan; traces contain their own
   LinksOrder links;                  // links for the forecast of a whole plan
 };
 
-// The formats in which the command answers.
+// The output formats of the command.
 const std::vector<std::string>& schedule_formats();
 
 // Prints the answer as |format|. Returns the exit status.

@@ -11,8 +11,9 @@
 namespace hetcomm_info {
 
 int print_topology(const std::string& file, const std::string& format) {
-  // Semicolons separate settings. The environment takes any name, but a program that has rights
-  // which its caller lacks does not read files that the environment names.
+  // A name with a semicolon cannot be passed in the settings, since semicolons separate them. The
+  // environment accepts any name, but a program with more privileges than its caller does not read
+  // files named in the environment.
   std::string settings = "HETCOMM_TOPOLOGY_TRUST=on";
   if (file.find(';') == std::string::npos) {
     settings += ";HETCOMM_TOPOLOGY=" + file;

@@ -1,4 +1,4 @@
-// The command `topology`: shows the machine as the library sees it.
+// Implements the command `topology`, which shows the machine as the library sees it.
 #pragma once
 
 #include <string>

@@ -47,7 +47,8 @@ int32_t device_of(hetcomm_context_t* context, size_t local, std::string* address
   return device;
 }
 
-// Rank 0 assigns each rank a Role: the rank's number on its host, and which ranks send to which.
+// Rank 0 assigns each rank a Role: the rank's index on its host, and all pairs of sending and
+// receiving ranks.
 struct Role {
   size_t local = 0;
   std::vector<RankPair> pairs;
@@ -104,7 +105,7 @@ std::vector<std::string> texts_of(const std::vector<Json>& all, const char* memb
   return texts;
 }
 
-// Has a communicator for each of the three configurations, and measures over them in turn.
+// Holds a communicator for each of the three configurations, and measures over them in turn.
 class Ways {
  public:
   Ways(Launcher launcher, const AffinityOptions& options, const Choice& choice, int32_t device)
@@ -129,8 +130,8 @@ class Ways {
     }
   }
 
-  // Returns, for each configuration, the list of rates at which this rank has received, one rate
-  // for each round.
+  // Returns a list of rates for each configuration. The rates are those at which this rank has
+  // received, one for each round.
   Json measure(const std::vector<RankPair>& pairs, const AffinityOptions& options,
                const std::function<void(const std::string&)>& progress) {
     const int own = sessions_[0]->rank();

@@ -1,6 +1,6 @@
-// hetcomm_bench affinity: measures the gain when each device uses the NIC next to it. The devices
-// of one host send to those of another concurrently: each over its near NIC, each over a far one,
-// and all over one NIC of their host. (H2, table 3, compares near with far NICs.)
+// hetcomm_bench affinity: measures the benefit if each device uses the NIC next to it. The devices
+// of one host send to the devices of another concurrently: each over its near NIC, each over a far
+// one, and all over one NIC of their host. (H2, table 3, compares near with far NICs.)
 //
 // Each rank represents one device. Each rank has a context and a communicator for each of the three
 // configurations, bound by HETCOMM_NIC to the NICs of the configuration. The configurations are
@@ -17,7 +17,7 @@
 namespace tools {
 
 struct AffinityOptions {
-  std::string progress;            // "caller", "thread"; "": as HETCOMM_PROGRESS says
+  std::string progress;            // "caller", "thread"; "": set by HETCOMM_PROGRESS
   std::string transport = "auto";  // "auto": every usable transport
   double seconds = 0.5;            // duration of one round of transfers
   int rounds = 5;                  // rounds per configuration; results are medians
@@ -39,8 +39,8 @@ struct AffinityResult {
   std::vector<std::string> notes;  // human-readable
 };
 
-// Runs one rank of a job that |launcher| started. |progress| receives lines at rank 0. Ends the
-// process on any failure.
+// Runs one rank of a job that |launcher| started. Calls |progress| with lines of progress on rank
+// 0. Exits the process on any failure.
 AffinityResult measure_affinity(Launcher launcher, const AffinityOptions& options,
                                 const std::function<void(const std::string&)>& progress);
 

@@ -23,8 +23,8 @@ struct DeviceNics {
 
 // Parses the document that hetcomm_context_topology() writes. |pci_address| is the address of the
 // rank's device. If it is empty, the rank with index |local| on the host uses the accelerator with
-// that index. If no accelerator fits, it uses the NUMA node with that index. Indices wrap around.
-// The name is empty if the document is invalid or lists neither.
+// that index. If no accelerator matches, the rank uses the NUMA node with that index. Indices wrap
+// around. The name is empty if the document is invalid or lists neither.
 DeviceNics device_nics(const std::string& topology, const std::string& pci_address, size_t local);
 
 // Returns the index in |device|.nics of the first NIC at the largest distance, or 0 if all are
@@ -32,9 +32,9 @@ DeviceNics device_nics(const std::string& topology, const std::string& pci_addre
 // load.
 size_t far_choice(const DeviceNics& device);
 
-// Returns which ranks send to which. |hosts| has the label of each rank's host. Rank i of the first
-// host sends to rank i of the second, the third host to the fourth, and so on. On a single host the
-// first rank sends to the second, the third to the fourth, and so on.
+// Returns the pairs of sending and receiving ranks. |hosts| holds the label of each rank's host.
+// Rank i of the first host sends to rank i of the second, the third host to the fourth, and so on.
+// On a single host, the first rank sends to the second, the third to the fourth, and so on.
 std::vector<RankPair> affinity_pairs(const std::vector<std::string>& hosts);
 
 // Returns the index of each rank among the ranks on its host.

@@ -102,8 +102,8 @@ struct Host {
   int second = -1;  // another rank on the host, or -1
 };
 
-// Groups the ranks by host. Ends the process if their labels contradict each other, since the model
-// would be useless.
+// Groups the ranks by host. Exits the process if their cluster labels contradict each other, since
+// the model would be useless.
 std::vector<Host> hosts_of(const std::vector<std::pair<std::string, std::string>>& ranks) {
   std::vector<Host> hosts;
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
@@ -229,7 +229,7 @@ class Survey {
   }
 
   std::vector<Round> transfer_rounds(const std::vector<HostRound>& pairs) const {
-    // Adds time for the round trips that a sender needs until its messages are long enough.
+    // Adds time for the round trips in which a sender increases its message size.
     const double seconds = options_.seconds + 40e-9 * static_cast<double>(most_latency_ns_);
     std::vector<Round> rounds;
     for (const HostRound& round : pairs) {
@@ -293,9 +293,10 @@ class Survey {
     return out;
   }
 
-  // Returns the number of each host's cluster. Declared clusters are taken as they are: the library
-  // may not be able to make a model yet, since a sample of pairs may lack a pair of two clusters.
-  // If none are declared, the library infers the clusters from the measurements so far.
+  // Returns the number of each host's cluster. Declared clusters are used as they are: the library
+  // may not be able to infer a model yet, since the sampled pairs may not include a pair for every
+  // two clusters. If none are declared, the library infers the clusters from the measurements so
+  // far.
   std::vector<int> clusters() const {
     if (!hosts_.front().cluster.empty()) return declared_clusters();
     const Json model = Json::parse(infer_links(document().dump(), HETCOMM_PLAN_JSON));
@@ -397,7 +398,7 @@ class Survey {
   Json rounds_ = Json::array();
 };
 
-// Carries out the plans of rank 0 on another rank, until an empty plan arrives.
+// Runs on the ranks other than rank 0. Executes the plans of rank 0 until an empty plan arrives.
 void answer_survey(hetcomm_communicator_t* communicator, int own) {
   send_text(communicator, 0, Json::array({own_host_label(), value_of("HETCOMM_CLUSTER")}).dump());
   for (;;) {

@@ -24,8 +24,8 @@ int64_t steady_ns() {
       .count();
 }
 
-// Chooses the message size of one sender. It doubles while a window of messages takes less than
-// 100 ms, or while the larger size is faster.
+// Chooses the message size of one sender. It doubles while a window of messages takes less than 100
+// ms, or while doubling increases the rate by more than 20 %.
 class MessageSize {
  public:
   MessageSize(uint64_t most, int64_t started_ns) : most_(most), window_began_(started_ns) {}
@@ -55,9 +55,9 @@ class MessageSize {
   int window_messages_ = 0;
 };
 
-// Measures the rate in the second half of the time. All transfers of a round use the same time, so
-// that their sum is the load of a shared link. A message counts as spread evenly over the time
-// since the message before.
+// Measures the rate in the second half of the time. All transfers of a round use the same interval,
+// so the sum of their rates is the load of a shared link. The bytes of a message are counted as if
+// they had arrived evenly since the previous message.
 class Arrivals {
  public:
   Arrivals(int64_t started_ns, int64_t duration_ns)
@@ -112,8 +112,8 @@ class FlowBuffer {
   uint64_t size_ = 0;
 };
 
-// A Slot is for one message in flight. A sender's slot sends data. The slot's last message has one
-// byte, and tells a slot of the receiver that the transfer has ended.
+// A Slot holds one message in flight. The last message of a sending slot has one byte, and ends one
+// slot of the receiver.
 struct Slot {
   hetcomm_request_t* request = nullptr;
   size_t sender = SIZE_MAX;    // index of the sender; SIZE_MAX: the slot receives
@@ -206,8 +206,8 @@ class FlowRunner {
             "sending");
   }
 
-  // Waits until the request of a slot completes. Each call begins at another slot, so that no slot
-  // is always served first.
+  // Waits until the request of a slot completes. Each call starts at a different slot, so that no
+  // slot is always served first.
   Slot& wait() {
     const size_t count = slots_.size();
     first_ = (first_ + 1) % count;
@@ -283,7 +283,7 @@ uint64_t run_latency(hetcomm_communicator_t* communicator, int own, RankPair pai
   constexpr size_t kMin = 8;
   constexpr size_t kWarmUp = 3;
   constexpr int64_t kEnoughNs = 200'000'000;
-  // The word that is exchanged says whether another round trip follows.
+  // The exchanged word says whether another round trip follows.
   uint64_t more = 1;
   if (own == pair.second) {
     while (more != 0) {

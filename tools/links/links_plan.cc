@@ -75,8 +75,8 @@ void add_groups(const std::vector<int>& hosts, std::vector<std::vector<int>>& gr
   }
 }
 
-// Adds rounds as add_fans() does, but their number does not grow with the hosts. Hosts form groups
-// within the clusters, and one host of each group has its turn in a round.
+// Adds rounds like add_fans(), but their number does not grow with the number of hosts. Hosts form
+// groups within the clusters, and each round serves one host of every group.
 void add_fans_of_groups(const std::vector<std::vector<int>>& clusters,
                         std::vector<HostRound>& rounds) {
   std::vector<std::vector<int>> groups;
@@ -96,8 +96,8 @@ void add_fans_of_groups(const std::vector<std::vector<int>>& clusters,
   }
 }
 
-// Returns hosts from all clusters but |own|: the first of each, then the second of each and so on,
-// until there are at least |wanted|.
+// Returns hosts from all clusters except |own|: the first of each, then the second of each and so
+// on, until there are at least |wanted|.
 std::vector<int> some_of_others(const std::vector<std::vector<int>>& clusters,
                                 const std::vector<int>& own, size_t wanted) {
   std::vector<int> others;
@@ -115,8 +115,8 @@ std::vector<int> some_of_others(const std::vector<std::vector<int>>& clusters,
 // round.
 std::vector<HostRound> circle(int count) {
   std::vector<HostRound> rounds;
-  // The last participant is fixed, and the others rotate. If the number is odd, the last one is
-  // absent.
+  // The last participant is fixed, and the others rotate. If the number is odd, the last
+  // participant does not exist.
   const int even = count + count % 2;
   for (int turn = 0; turn < even - 1; ++turn) {
     HostRound round;
@@ -134,7 +134,7 @@ std::vector<HostRound> circle(int count) {
   return rounds;
 }
 
-// Adds rounds with one pair of hosts of each two clusters, and one pair inside each cluster.
+// Adds rounds with one pair of hosts for every two clusters, and one pair inside each cluster.
 // Disjoint pairs share a round.
 void add_sampled_clusters(const std::vector<std::vector<int>>& clusters,
                           std::vector<HostRound>& rounds) {
@@ -248,7 +248,7 @@ std::vector<HostRound> check_rounds(int hosts, size_t count, uint32_t seed) {
       const int to = draw(hosts);
       if (from == to) continue;
       const bool there = std::find(round.begin(), round.end(), HostPair(from, to)) != round.end();
-      // Few hosts have fewer pairs than the round wants: two hosts have only two.
+      // With few hosts there are fewer pairs than the round needs: two hosts have only two.
       if (there && static_cast<int>(round.size()) >= hosts * (hosts - 1)) break;
       if (!there) round.emplace_back(from, to);
     }

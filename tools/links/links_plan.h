@@ -18,14 +18,14 @@ using HostRound = std::vector<HostPair>;
 // With at most this many hosts, every pair is measured on its own. With more, all pairs of a round
 // are measured concurrently, which is just as accurate for hosts of one cluster.
 inline constexpr int kMaxAlone = 8;
-// With at most this many hosts, all pairs are measured, and each host has a round of its own with
+// With at most this many hosts, all pairs are measured, and each host has a separate round with
 // several others. With more hosts, each one is measured with the hosts at distances 1, 2, 4, 8, ...
 // in the list of hosts, and at 3, 5 and 7 times these distances. Hosts of different groups then
 // share rounds.
 inline constexpr int kMaxTournament = 64;
-// Limit on the hosts that send to one host, or receive from one, at the same time.
+// The maximum number of hosts that send to one host, or receive from one, at the same time.
 inline constexpr size_t kMaxFan = 8;
-// Limit on the pairs of hosts that send from cluster to cluster at the same time.
+// The maximum number of pairs of hosts that send from cluster to cluster at the same time.
 inline constexpr size_t kMaxAcross = 16;
 // At most this many pairs of clusters are measured one after the other, with several hosts of each
 // cluster. If there are more, one pair of hosts represents each pair of clusters, and disjoint
@@ -41,7 +41,7 @@ std::vector<HostRound> tournament(int hosts);
 // rounds.
 std::vector<HostRound> first_rounds(int hosts);
 
-// Returns the rounds to measure once clusters are known: one pair of hosts alone for each two
+// Returns the rounds to measure once the clusters are known: one pair of hosts alone for every two
 // clusters, each host with several others, pairs of clusters, and each cluster with all others.
 // |cluster_of| is indexed by host.
 std::vector<HostRound> further_rounds(const std::vector<int>& cluster_of);

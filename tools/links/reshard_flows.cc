@@ -20,7 +20,7 @@ constexpr double kNever = std::numeric_limits<double>::infinity();
 constexpr double kMessageUs = 5;  // processor time of the sender for one message
 constexpr double kNearlyNothing = 1e-6;
 
-// Network knows the placement of ranks, and the resources that bytes cross between them.
+// Network models the placement of ranks, and the resources that data uses between them.
 class Network {
  public:
   explicit Network(const Scenario& scenario)
@@ -34,8 +34,8 @@ class Network {
   }
   int hosts() const { return hosts_; }
   int hosts_of_cluster() const { return hosts_of_cluster_; }
-  // Returns the numbers of the resources between two ranks. First come the NIC of each host, out
-  // and in, then the memory of each host, then the two directions of the trunk.
+  // Returns the indices of the resources between two ranks. The indices start with the NIC of each
+  // host, out and in. The memory of each host follows, then the two directions of the trunk.
   std::vector<int> path(int from, int to) const {
     const int sender = host(from);
     const int receiver = host(to);
@@ -62,7 +62,7 @@ class Network {
   const int hosts_;
 };
 
-// A Track has the messages between two ranks in one stage. They are sent one after the other.
+// A Track holds the messages between two ranks in one stage. They are sent one after the other.
 struct Track {
   int stage;
   int from;
@@ -94,7 +94,7 @@ class Simulation {
       }
       ++stage;
     }
-    // Computes the number of slices that hetcomm would make.
+    // Computes the number of slices that hetcomm would use.
     const double whole = static_cast<double>(scenario.bytes);
     const double least = 262144.0 * scenario.ranks;
     slices_ = stage == 1 ? static_cast<int>(std::max(1.0, whole / (64 * least)))
@@ -165,7 +165,7 @@ class Simulation {
     offer(track);
   }
   // Computes the max-min fair rates of all flows. The resource with the lowest rate per flow is
-  // shared out first.
+  // divided among its flows first.
   void share() {
     std::vector<double> left(static_cast<size_t>(network_.resources()));
     std::vector<int> flows(left.size(), 0);

@@ -11,7 +11,7 @@
 
 namespace tools {
 
-// Two clusters with the same number of ranks.
+// Describes two clusters with the same number of ranks.
 struct Scenario {
   std::string name;
   uint64_t bytes = 0;             // tensor size

@@ -52,8 +52,8 @@ def relay(process, connection):
         selector.register(process.stderr, selectors.EVENT_READ, 2)
         selector.register(connection, selectors.EVENT_READ, 0)
         while len(selector.get_map()) > 1:
-            # A process that the command has left running may keep the output open, so the loop ends when
-            # the command itself has ended.
+            # A process that the command has left running may keep the output open, so the loop ends
+            # when the command itself has exited.
             ready = selector.select(0.2)
             if not ready and process.poll() is not None:
                 break
@@ -100,7 +100,7 @@ def request(command, environment):
 
 
 def wait():
-    while True:  # if nothing serves, the limit on the machine's boot ends this
+    while True:  # if the server never starts, the time limit of the machine's boot ends this loop
         try:
             request([], {}).close()
             return 0

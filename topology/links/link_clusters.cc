@@ -8,10 +8,10 @@
 namespace hetcomm::topology {
 namespace {
 
-// The least factor between two successive shares that makes a jump.
+// The smallest ratio of two successive shares that counts as a jump.
 constexpr uint64_t kJump = 2;
 
-// Sets holds disjoint sets of hosts (union-find). A set is represented by its lowest host.
+// Disjoint sets of hosts (union-find). A set is represented by its lowest host.
 class Sets {
  public:
   explicit Sets(size_t count) : parent_(count) {
@@ -69,7 +69,7 @@ std::vector<int> find_clusters(size_t hosts, const PairShares& shares) {
     for (size_t j = i + 1; j < hosts; ++j) {
       const uint32_t there = shares[i * hosts + j];
       const uint32_t back = shares[j * hosts + i];
-      // The slower direction counts if both are known.
+      // If both directions are known, the slower one is used.
       const uint32_t share =
           there == 0 || back == 0 ? std::max(there, back) : std::min(there, back);
       if (share > 0) pairs.push_back({share, i, j});
@@ -83,7 +83,7 @@ std::vector<int> find_clusters(size_t hosts, const PairShares& shares) {
   for (size_t i = 1; i < pairs.size(); ++i) {
     const uint64_t high = pairs[i - 1].share;
     const uint64_t low = pairs[i].share;
-    // A later jump replaces an equal one, since it leaves fewer clusters.
+    // Among equal jumps the last one is used, since it leaves the fewest clusters.
     if (high < kJump * low || high * best_low < best_high * low) continue;
     std::vector<int> clusters = joined_at(hosts, pairs, pairs[i - 1].share);
     if (clusters.empty() || count_of(clusters) < 2) continue;

@@ -19,13 +19,13 @@ using Transfers = std::vector<MeasuredTransfer>;
 
 bool leaves_host(const MeasuredTransfer& transfer) { return transfer.from != transfer.to; }
 
-// Returns |part| in parts per million of |whole|, at most a million. Both arguments are at most
+// Returns |part| in parts per million of |whole|, at most a million. Neither argument may exceed
 // kMaxBytesPerS.
 uint64_t share_of(uint64_t part, uint64_t whole) {
   return std::min<uint64_t>(part * 1000 / std::max<uint64_t>(whole / 1000, 1), kMillion);
 }
 
-// Returns whether |seen| is below 93 % of |expected|. Noise makes a smaller difference.
+// Returns whether |seen| is below 93 % of |expected|. Noise causes a smaller difference.
 bool is_clearly_less(uint64_t seen, uint64_t expected) {
   return share_of(seen, expected) < 930'000;
 }
@@ -36,14 +36,14 @@ uint64_t median_of(std::vector<uint64_t> values) {
 }
 
 // Estimates a resource's capacity from the total rates that crossed it: the mean of the totals
-// within 5 % of the greatest one. The greatest total alone would include the most noise.
+// within 5 % of the greatest one. The greatest total alone would contain the most noise.
 uint64_t capacity_of(const std::vector<uint64_t>& totals) {
   const uint64_t most = *std::max_element(totals.begin(), totals.end());
   uint64_t sum = 0;
   uint64_t count = 0;
   for (const uint64_t total : totals) {
     if (total < most - most / 20) continue;
-    sum += total / 1000;  // the division avoids overflow
+    sum += total / 1000;  // divides first to avoid overflow
     ++count;
   }
   return std::clamp<uint64_t>(sum / count * 1000 + (count == 1 ? most % 1000 : 0), 1,
@@ -53,7 +53,7 @@ uint64_t capacity_of(const std::vector<uint64_t>& totals) {
 using Crosses = std::function<bool(const MeasuredTransfer&)>;
 
 // Returns the total rate across a resource, for each round in which a transfer crosses it.
-// |crosses| says which transfers do.
+// |crosses| returns whether a transfer does.
 std::vector<uint64_t> totals_of(const std::vector<Transfers>& rounds, const Crosses& crosses) {
   std::vector<uint64_t> totals;
   for (const Transfers& round : rounds) {
@@ -66,8 +66,8 @@ std::vector<uint64_t> totals_of(const std::vector<Transfers>& rounds, const Cros
   return totals;
 }
 
-// HostRates estimates, from all rounds, the rates at which each host can send, receive, and move
-// data inside itself. 0: not measured.
+// Estimates from all rounds the rates at which each host can send, receive, and move data
+// internally. 0: not measured.
 struct HostRates {
   explicit HostRates(const LinkMeasurements& measured)
       : out(measured.hosts.size()), in(measured.hosts.size()), inside(measured.hosts.size()) {
@@ -199,7 +199,7 @@ class Inference {
 
   Status add_path(int from, int to) {
     std::vector<uint64_t> alone;
-    uint64_t own = 0;  // the highest rate that the NICs of one of these host pairs allow
+    uint64_t own = 0;  // highest rate that the NICs allow for any of these transfers
     for (const Transfers& round : measured_.rounds) {
       if (round.size() != 1 || !crosses(round[0], from, to)) continue;
       alone.push_back(round[0].bytes_per_s);
@@ -207,8 +207,8 @@ class Inference {
     }
     const std::vector<uint64_t> totals = totals_of(
         measured_.rounds, [&](const MeasuredTransfer& each) { return crosses(each, from, to); });
-    // The measured pairs of hosts need not include every pair of inferred clusters. A path that was
-    // not measured limits nothing.
+    // If the clusters were inferred, the measurements need not include each pair of clusters. A
+    // path that was not measured has no limit.
     if (totals.empty() && measured_.clusters.empty()) {
       model_.path(from, to) = {
           .exists = true, .latency_ns = 0, .resources = {}, .single_bytes_per_s = 0};
@@ -225,8 +225,8 @@ class Inference {
     const std::vector<uint64_t> latencies = latencies_of(
         [&](int a, int b) { return a != b && cluster_of(a) == from && cluster_of(b) == to; });
     if (!latencies.empty()) path.latency_ns = median_of(latencies);
-    // A limit on single transfers is needed only if several transfers together got more. Otherwise
-    // a trunk describes the path.
+    // Limits single transfers only if several transfers together got more. Otherwise a trunk
+    // describes the path.
     if (alone.empty()) return {};
     const uint64_t single = capacity_of(alone);
     if (is_clearly_less(single, own) && is_clearly_less(single, capacity_of(totals))) {
@@ -246,7 +246,7 @@ class Inference {
     return result;
   }
 
-  // Returns the route of a transfer. route() cannot find it, since the hosts are not sorted yet.
+  // Returns the route of a transfer. route() cannot be used, since the hosts are not sorted yet.
   Route route_of(const MeasuredTransfer& transfer) const {
     const LinkHost& from = model_.hosts[static_cast<size_t>(transfer.from)];
     const LinkHost& to = model_.hosts[static_cast<size_t>(transfer.to)];
@@ -261,8 +261,8 @@ class Inference {
   }
 
   // Returns the rate of the resource that |crosses| selects, or 0 if the model does not need the
-  // resource. The model needs the resource if, in some round, it promised the resource's transfers
-  // clearly more in total than any round showed.
+  // resource. The model needs it if, in some round, the predicted total of the resource's transfers
+  // is clearly above the total that any round showed.
   uint64_t needed(const std::vector<std::vector<uint64_t>>& promised,
                   const Crosses& crosses) const {
     const std::vector<uint64_t> totals = totals_of(measured_.rounds, crosses);
@@ -279,7 +279,7 @@ class Inference {
     return is_clearly_less(seen, std::min(most, kMaxBytesPerS)) ? seen : 0;
   }
 
-  // Adds the trunks that the model without any trunk needs.
+  // Adds the trunks that are needed according to a model without trunks.
   void add_trunks() {
     const int count = static_cast<int>(model_.clusters.size());
     const std::vector<std::vector<uint64_t>> promised = promises();

@@ -20,7 +20,7 @@ Status check_count(size_t count, size_t most, const char* what) {
   return broken(fmt::format("there are {} {}; {} are the most", count, what, most));
 }
 
-// Checks that |name| can be printed in a line of text and is new, and adds it to |seen|.
+// Checks that |name| is not too long, is printable and is not in |seen| yet. Adds it to |seen|.
 Status check_name(const std::string& name, const char* what, std::set<std::string>* seen) {
   if (name.empty()) return broken(fmt::format("a {} has no name", what));
   if (name.size() > kMaxLinkName) {
@@ -50,8 +50,8 @@ Status check_resources(const LinkModel& model) {
   return {};
 }
 
-// Checks that |crossed| are indices in LinkModel::resources. |whose| names their owner in the error
-// text, such as "host 'a'".
+// Checks that |crossed| contains indices in LinkModel::resources. |whose| names the owner in the
+// error text, such as "host 'a'".
 Status check_crossed(const LinkModel& model, const std::vector<int>& crossed,
                      const std::string& whose) {
   if (crossed.size() > kMaxCrossed) {
@@ -84,7 +84,7 @@ Status check_host(const LinkModel& model, const LinkHost& host) {
   }
   std::set<std::string> names;
   for (const LinkNic& nic : host.nics) {
-    // A host with one NIC need not name it.
+    // The name is optional if the host has only one NIC.
     if (!nic.name.empty() || host.nics.size() > 1) {
       HETCOMM_RETURN_IF_ERROR(check_name(nic.name, "NIC", &names).annotate(whose));
     }
@@ -131,8 +131,8 @@ void renumber(std::vector<int>& crossed, const std::vector<int>& position) {
   for (int& index : crossed) index = position[static_cast<size_t>(index)];
 }
 
-// Hashes numbers and texts. Each eight characters of a text become one number, with the first
-// character in its low byte. The hash is therefore the same on all processors.
+// Hashes numbers and texts. Each eight characters of a text form one number, with the first
+// character in the low byte, so that the hash is the same on all processors.
 class Hash {
  public:
   void add(uint64_t number) { value_ = mix64(value_, number); }
@@ -277,7 +277,7 @@ Result<Route> route(const LinkModel& model, const LinkEnd& from, const LinkEnd& 
 // Raises the rates of all routes equally until a resource is full or a route reaches its own limit.
 // The routes that are limited there keep their rate, and the others continue to grow. Rounding down
 // to whole numbers loses less than one byte per second in each step. Only resources that some route
-// crosses are examined, since a model has thousands of resources.
+// crosses are examined, since a model may have thousands of resources.
 std::vector<uint64_t> rates(const LinkModel& model, const std::vector<Route>& routes) {
   std::vector<int> crossed;  // the resources that any route crosses, sorted
   for (const Route& route : routes) {
@@ -311,7 +311,7 @@ std::vector<uint64_t> rates(const LinkModel& model, const std::vector<Route>& ro
     for (size_t i = 0; i < routes.size(); ++i) {
       if (!settled[i]) level = std::min(level, limit_of(routes[i]));
     }
-    // Find all routes that this level limits, before settling one of them changes a resource.
+    // Finds all routes that this level limits, before settling one of them changes a resource.
     std::vector<size_t> ending;
     for (size_t i = 0; i < routes.size(); ++i) {
       if (settled[i]) continue;
@@ -340,7 +340,7 @@ uint64_t rate_alone(const LinkModel& model, const Route& route) {
 }
 
 uint64_t transfer_ns(uint64_t bytes, uint64_t bytes_per_s) {
-  // Divides three digits at a time: rates are at most 10^15, so nothing overflows.
+  // Computes three decimal digits at a time. Nothing overflows, since rates are at most 10^15.
   static_assert(kMaxBytesPerS <= UINT64_MAX / 1000);
   uint64_t ns = bytes / bytes_per_s;
   if (ns >= kMaxTransferNs / 1'000'000'000) return kMaxTransferNs;

@@ -21,7 +21,7 @@ constexpr size_t kMaxInPicture = 256;
 
 // --- hosts and rates -------------------------------------------------------------------------
 
-// Returns at most |most| hosts, sorted by cluster.
+// Returns the first |most| hosts at most, sorted by cluster.
 std::vector<int> in_clusters(const LinkModel& model, size_t most) {
   std::vector<int> hosts;
   for (size_t i = 0; i < model.hosts.size(); ++i) hosts.push_back(static_cast<int>(i));
@@ -108,7 +108,7 @@ struct Scale {
     low = low == 0 ? value : std::min(low, value);
     high = std::max(high, value);
   }
-  // Returns a colour between light yellow (slow) and dark blue (fast). Unknown rates are grey.
+  // Returns a colour between light yellow (slow) and dark blue (fast), or grey for an unknown rate.
   std::string colour(uint64_t rate) const {
     if (rate == 0) return "#eeeeee";
     const double at = high > low ? (std::log(static_cast<double>(rate)) - low) / (high - low) : 1;
@@ -126,7 +126,7 @@ struct Scale {
 
 std::string fill_of(const std::string& colour) { return fmt::format(R"(fill="{}")", colour); }
 
-// Draws a heat map with the names of hosts, lines between clusters, and a scale of colours.
+// A heat map with the names of hosts, lines between clusters, and a scale of colours.
 class HeatMap {
  public:
   explicit HeatMap(const LinkModel& model)

@@ -1,4 +1,4 @@
-// Draws a LinkModel for people: as text, and as a heat map of the rates between hosts.
+// Draws a LinkModel for users: as text, and as a heat map of the rates between hosts.
 #pragma once
 
 #include <string>
@@ -8,13 +8,13 @@
 namespace hetcomm::topology {
 
 // Draws the model as lines of UTF-8: clusters, the NICs of each host, paths, and a matrix of the
-// rate that each pair of hosts has alone. With more than 16 hosts, the matrix shows one host of
-// each cluster.
+// rate between each pair of hosts when no other pair sends. With more than 16 hosts, the matrix
+// shows only the first host of each cluster.
 std::string draw_text(const LinkModel& model);
 
-// Draws the rate that each pair of hosts has alone as an SVG picture. Hosts are sorted by cluster.
-// Rows are sending hosts and columns are receiving hosts. Darker cells are faster, on a logarithmic
-// scale. The picture shows the first 256 hosts only.
+// Draws the rate between each pair of hosts, when no other pair sends, as an SVG picture. Hosts are
+// sorted by cluster. Rows are sending hosts and columns are receiving hosts. Darker cells are
+// faster, on a logarithmic scale. The picture shows only the first 256 hosts.
 std::string draw_svg(const LinkModel& model);
 
 }  // namespace hetcomm::topology

@@ -14,7 +14,7 @@ namespace {
 using present::Fields;
 using present::Json;
 using present::parse_document;
-// Keeps the order in which fields are added, which is the order in topology/README.md.
+// This type keeps the order in which fields are added, which is the order in topology/README.md.
 using OrderedJson = nlohmann::ordered_json;
 
 constexpr std::string_view kModelFormat = "hetcomm link model";
@@ -137,7 +137,7 @@ class ModelReader {
     model_.resources.push_back(std::move(resource));
   }
 
-  // Reads the field |name|, a list of names of resources. Returns their indices.
+  // Reads the field |name|, a list of names of resources. Returns the indices of the resources.
   std::vector<int> crossed(Fields& fields, const char* name) {
     std::vector<int> indices;
     fields.each(

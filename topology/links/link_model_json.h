@@ -1,4 +1,4 @@
-// Reads and writes a LinkModel, and the measurements from which one is inferred, as JSON.
+// Reads and writes a LinkModel, and the measurements from which a model is inferred, as JSON.
 // topology/README.md describes both formats.
 #pragma once
 
@@ -12,20 +12,21 @@
 
 namespace hetcomm::topology {
 
-// A larger file cannot be a link model and would take long to parse.
+// A larger file is rejected: it cannot be a link model and would take long to parse.
 inline constexpr size_t kMaxLinkModelBytes = 8u << 20;
 
-// Formats |model|, which must be normalized. With |compact| the result is one line.
+// Formats |model|, which must be normalized. With |compact| the result is a single line.
 std::string to_json(const LinkModel& model, bool compact = false);
-// Returns whether |json| claims to be a link model. It may still be impossible to parse.
+// Returns whether |json| is marked as a link model. Parsing it may still fail.
 bool claims_to_be_link_model(std::string_view json);
-// Parses a model that to_json() or a person has written, and normalizes it. INVALID_ARGUMENT: the
-// text names the line of a syntax error, the path of a wrong entry ("hosts[2].cluster"), or the
-// object that check() rejects. UNSUPPORTED: the file has another version.
+// Parses a model that to_json() or a person has written, and normalizes it. Fails with
+// INVALID_ARGUMENT; the text names the line of a syntax error, the path of a wrong entry
+// ("hosts[2].cluster"), or the object that check() rejects. Fails with UNSUPPORTED if the file has
+// another version.
 Result<LinkModel> parse_link_model(std::string_view json);
 
 std::string to_json(const LinkMeasurements& measured);
-// Parses measurements. Fails as parse_link_model() does.
+// Parses measurements. Fails like parse_link_model().
 Result<LinkMeasurements> parse_link_measurements(std::string_view json);
 
 }  // namespace hetcomm::topology

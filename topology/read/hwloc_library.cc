@@ -20,7 +20,7 @@ struct Loaded {
 };
 
 // Returns the first hwloc variable in the environment, or null. hwloc reads the files and loads the
-// plug-ins that its variables name, even in a program that has rights its caller lacks.
+// plug-ins that its variables name, even in a program with privileges that its caller lacks.
 const char* hwloc_variable() {
   for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
     if (std::string_view(*entry).starts_with("HWLOC_")) return *entry;
@@ -28,7 +28,8 @@ const char* hwloc_variable() {
   return nullptr;
 }
 
-// Returns a text about an installed hwloc of another major version; empty if there is none.
+// Returns a text about an installed hwloc of another major version, or an empty text if there is
+// none.
 std::string other_version() {
   for (const char* const name : {"libhwloc.so.16", "libhwloc.so.17", "libhwloc.so"}) {
     Library library;

@@ -1,5 +1,5 @@
-// Loads hwloc, with the functions that this folder calls. hwloc is loaded when a topology is first
-// read through it, and never on hosts for which sysfs is enough.
+// Loads hwloc, with the functions that this folder calls. The library is loaded when a topology is
+// first read through it. On hosts for which sysfs is enough, it is never loaded.
 #pragma once
 
 #include <hwloc.h>
@@ -25,9 +25,9 @@ struct Hwloc {
   decltype(&hwloc_distances_release) distances_release = nullptr;
 };
 
-// Loads the installed library, which stays loaded. UNSUPPORTED: it cannot be loaded (the text has
-// the loader's reason), it has another ABI, or the environment has an hwloc variable and this
-// program has rights that its caller lacks. [any-thread]
+// Loads the installed library, which stays loaded. Fails with UNSUPPORTED if it cannot be loaded
+// (the text has the loader's reason), if it has another ABI, or if the environment has an hwloc
+// variable and this program has privileges that its caller lacks. [any-thread]
 Result<const Hwloc*> load_hwloc();
 
 }  // namespace hetcomm::topology

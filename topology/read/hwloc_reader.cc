@@ -37,7 +37,7 @@ std::optional<uint32_t> number_info(hwloc_obj_t object, std::string_view name) {
   return number;
 }
 
-// The network ports of one PCI function, or those below one hwloc object that have no function.
+// The network ports of one PCI function, or of one hwloc object whose ports have no PCI function.
 struct Ports {
   struct Interface {
     std::string name;
@@ -52,7 +52,7 @@ struct Ports {
   std::vector<RdmaPort> rdma;
 };
 
-// Turns the objects of one hwloc topology into a Machine.
+// Converts the objects of one hwloc topology to a Machine.
 class Conversion {
  public:
   Conversion(const Hwloc& hwloc, hwloc_topology_t topology) : hwloc_(hwloc), topology_(topology) {}
@@ -144,7 +144,7 @@ class Conversion {
   }
 
   // Returns the NUMA nodes near |object|. Returns an empty list if these are all nodes of a host
-  // with several packages.
+  // with several packages, since that says nothing about the place of |object|.
   std::vector<int> local_nodes(hwloc_obj_t object) const {
     std::vector<int> nodes;
     if (object->nodeset == nullptr) return nodes;
@@ -200,7 +200,7 @@ class Conversion {
     node.kind = kind;
     node.address = {attributes.domain, attributes.bus, attributes.dev, attributes.func};
     // Without host bridges it is unknown which functions share a root complex. Each function then
-    // gets a root complex of its own.
+    // gets its own root complex.
     node.parent = parent == kNone ? add_root(node.address, nodes) : parent;
     node.vendor = attributes.vendor_id;
     node.device = attributes.device_id;
@@ -232,7 +232,7 @@ class Conversion {
 
   // Adds the NICs of |ports|. An RDMA port and the interface with the same port number are one NIC.
   // An RDMA port without such an interface is joined with the first interface that has no number.
-  // If there is only one RDMA port, it may take any interface.
+  // If there is only one RDMA port, it can be joined with any interface.
   void add_nics(Ports& ports, int function, const std::vector<int>& nodes) {
     for (Ports::RdmaPort& rdma : ports.rdma) {
       Nic nic = new_nic(function, nodes);
@@ -277,7 +277,7 @@ class Conversion {
   Machine machine_;
 };
 
-// Returns whether |xml| is nested too deeply for hwloc, which recurses once for each level.
+// Returns whether |xml| is nested too deeply for hwloc, which recurses once per level.
 bool nests_too_deeply(std::string_view xml) {
   constexpr int kMax = 200;
   constexpr std::string_view kOpen = "<object";
@@ -296,8 +296,8 @@ bool nests_too_deeply(std::string_view xml) {
   return false;
 }
 
-// Returns the version of hwloc's format in which |xml| is written, such as "2.0"; empty if there is
-// none.
+// Returns the version of hwloc's format in which |xml| is written, such as "2.0", or an empty text
+// if it has none.
 std::string_view version_of(std::string_view xml) {
   constexpr std::string_view kBefore = "<topology version=\"";
   const size_t at = xml.find(kBefore);
@@ -306,7 +306,8 @@ std::string_view version_of(std::string_view xml) {
   return rest.substr(0, std::min(rest.find('"'), size_t{16}));
 }
 
-// Returns why the library of |api_version| cannot read |xml|, which it has refused.
+// Returns why the library of version |api_version| has rejected |xml|. The reason is |otherwise|,
+// unless the format is too new.
 Status refusal(std::string_view xml, unsigned api_version, Status otherwise) {
   const std::string_view version = version_of(xml);
   const unsigned own = api_version >> 16;
@@ -334,7 +335,8 @@ Result<Machine> read(std::string_view xml) {
   }
   hwloc.topology_set_io_types_filter(topology, HWLOC_TYPE_FILTER_KEEP_IMPORTANT);
   if (xml.empty()) {
-    // All processes on a host must see the same machine, even if they may use different processors.
+    // All processes on a host must see the same machine, even if they may run on different
+    // processors.
     hwloc.topology_set_flags(topology, HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED);
   } else {
     const std::string terminated(xml);

@@ -1,4 +1,4 @@
-// Reads the Machine of the host that this process runs on.
+// Reads the Machine of the host on which this process runs.
 #pragma once
 
 #include <optional>
@@ -9,8 +9,9 @@
 
 namespace hetcomm::topology {
 
-// Reads the host from the files below |sys|. If there is a choice (an accelerator, or several
-// physical NICs that are up) and hwloc is installed, reads all but the NICs through hwloc instead.
+// Reads the host from the files below |sys|. If there is a choice to make (there is an accelerator,
+// or there are several physical NICs that are not down) and hwloc is installed, reads everything
+// except the NICs through hwloc instead.
 Result<Machine> read_live_machine(const std::string& sys = "/sys");
 
 // Returns whether the host is plain: it has no RDMA device, and at most one NUMA node. Its ranks
@@ -18,7 +19,7 @@ Result<Machine> read_live_machine(const std::string& sys = "/sys");
 bool is_live_host_plain(const std::string& sys = "/sys");
 
 // Returns the result of read_only_nic() (sysfs.h) for this process's interfaces, checked and
-// normalized. Returns nothing if the host has to be read by read_live_machine().
+// normalized. Returns nothing if read_live_machine() has to be used.
 std::optional<Machine> read_live_nic(const std::string& sys = "/sys");
 
 }  // namespace hetcomm::topology

@@ -38,7 +38,7 @@ Result<Machine> read_hwloc_file(const std::string& path, const std::string& xml)
   return machine;
 }
 
-// Returns the name of the first of |nics| that |others| lacks, or an empty string.
+// Returns the name of the first of |nics| that |others| lacks, or an empty string if there is none.
 std::string missing_nic(const std::vector<Nic>& nics, const std::vector<Nic>& others) {
   for (const Nic& nic : nics) {
     const bool found = std::any_of(others.begin(), others.end(), [&](const Nic& other) {

@@ -39,7 +39,8 @@ std::string read_file(const fs::path& path) {
   return std::string(bytes, length > 0 ? static_cast<size_t>(length) : 0);
 }
 
-// Returns the first line of a file, without trailing spaces. Empty if the file cannot be read.
+// Returns the first line of a file without trailing spaces, or an empty string if the file cannot
+// be read.
 std::string read_line(const fs::path& path) {
   std::string line = read_file(path);
   line.resize(std::min(line.find('\n'), line.size()));
@@ -62,7 +63,7 @@ std::optional<int64_t> read_number(const fs::path& path, int base = 10) {
 
 bool is_there(const fs::path& path) { return access(path.c_str(), F_OK) == 0; }
 
-// Returns the sorted names in a folder. Empty if it cannot be read.
+// Returns the sorted names in a folder, or an empty list if it cannot be read.
 std::vector<std::string> list(const fs::path& folder) {
   std::vector<std::string> names;
   std::error_code error;
@@ -74,9 +75,9 @@ std::vector<std::string> list(const fs::path& folder) {
   return names;
 }
 
-// Returns the target of a link. Empty if there is none.
+// Returns the target of a link, or an empty path if there is none.
 fs::path resolve(const fs::path& link) {
-  // The kernel resolves the whole path in one call. fs::canonical() takes one call for each part.
+  // The kernel resolves the whole path in one call. fs::canonical() makes one call for each part.
   const UniqueFd file(open(link.c_str(), O_PATH | O_CLOEXEC));
   if (!file.valid()) return {};
   char path[PATH_MAX];
@@ -90,13 +91,13 @@ fs::path resolve(const fs::path& link) {
   return error ? fs::path() : target;
 }
 
-// Returns the folder of the PCI function that carries the data of the device behind |link|. For a
-// virtual function, this is its physical function. Empty if there is none.
+// Returns the folder of the PCI function that carries the data of the device behind |link|, or an
+// empty path if there is none. For a virtual function, this is its physical function.
 fs::path carrier_folder(const fs::path& link) {
   const fs::path device = resolve(link);
   const fs::path physical = device.empty() ? fs::path() : resolve(device / "physfn");
   fs::path at = physical.empty() ? device : physical;
-  // Go up to the last function on the path, as in .../0000:00:03.0/virtio1.
+  // Goes up to the last PCI function on the path, as in .../0000:00:03.0/virtio1.
   while (at.has_relative_path() && !parse_pci_address(at.filename().string())) {
     at = at.parent_path();
   }
@@ -107,7 +108,7 @@ std::optional<PciAddress> carrier_of(const fs::path& link) {
   return parse_pci_address(carrier_folder(link).filename().string());
 }
 
-// Returns the names of the interfaces over which the one in |folder| is stacked, as a bond is.
+// Returns the names of the interfaces on which the one in |folder| is built, as for a bond.
 std::vector<std::string> lower_interfaces(const fs::path& folder) {
   constexpr std::string_view kLower = "lower_";
   std::vector<std::string> names;
@@ -138,7 +139,7 @@ class PciTree {
  public:
   explicit PciTree(Machine& machine) : machine_(machine) {}
 
-  // Adds the function whose folder is |device|, and the bridges above it:
+  // Adds the function whose folder is |device|, and the bridges above it. A folder is, for example,
   // /sys/devices/pci0000:3a/0000:3a:00.0/0000:3b:00.0.
   void add(const fs::path& device) {
     std::vector<fs::path> way;
@@ -231,7 +232,7 @@ class NicReader {
     machine_.nics.clear();
     for (const Interface& interface : interfaces_) add_interface(interface);
     for (const std::string& device : list(infiniband_)) add_rdma(device);
-    // An interface in a bond or a bridge is reached only by the name of the bond or the bridge.
+    // An interface in a bond or a bridge is reachable only by the name of the bond or the bridge.
     std::erase_if(machine_.nics, [this](const Nic& nic) {
       return nic.rdma_device.empty() && members_.count(nic.interface) != 0;
     });
@@ -265,7 +266,8 @@ class NicReader {
                                                                    : 0;
   }
 
-  // Returns the kind of the interface in |folder|, and adds the functions that carry it.
+  // Returns the kind of the interface in |folder|, and adds the PCI functions that carry its data
+  // to |functions|.
   NicKind kind_of(const fs::path& folder, std::vector<int>& functions) const {
     bool is_physical = false;
     add_carriers(folder, functions, is_physical);
@@ -274,7 +276,7 @@ class NicReader {
     return is_there(folder / "bridge") ? NicKind::kBridge : NicKind::kVirtual;
   }
 
-  // Returns whether the interface is a tunnel: tun, WireGuard, VXLAN and the like.
+  // Returns whether the interface is a tunnel, such as tun, WireGuard or VXLAN.
   static bool is_tunnel(const fs::path& folder) {
     constexpr int64_t kEthernet = 1;
     constexpr int64_t kInfiniBand = 32;
@@ -285,8 +287,8 @@ class NicReader {
            device_type == "wireguard";
   }
 
-  // Returns whether the interface is a representor ("pf0vf3", "c1pf0sf88"): the host's end of a
-  // virtual function, which leads only to that function.
+  // Returns whether the interface is a representor ("pf0vf3", "c1pf0sf88"). A representor is the
+  // host's end of a virtual function, and leads only to that function.
   static bool is_representor(const fs::path& folder) {
     const std::string name = read_line(folder / "phys_port_name");
     return name.find("pf") != std::string::npos &&
@@ -301,8 +303,8 @@ class NicReader {
            uevent(master, "DEVTYPE=") == "team";
   }
 
-  // Returns the rest of the line that begins with |name| in the file `uevent` in |folder|. The
-  // kernel describes a device in this file. Empty if there is no such line.
+  // Returns the rest of the line that begins with |name| in the file `uevent` in |folder|, in which
+  // the kernel describes a device. Returns an empty string if there is no such line.
   static std::string uevent(const fs::path& folder, std::string_view name) {
     std::istringstream lines(read_file(folder / "uevent"));
     for (std::string line; std::getline(lines, line);) {
@@ -381,8 +383,8 @@ class NicReader {
   }
 
   // Returns the NIC of an RDMA port on a card: an existing NIC with the card's PCI function, or
-  // else a new one. The existing NIC has the interface that the port names (RoCE). If the port
-  // names no interface (InfiniBand), the existing NIC has the same port number.
+  // else a new one. If the port names its interface (RoCE), the existing NIC must have that
+  // interface. If it names none (InfiniBand), the existing NIC must have the same port number.
   Nic& nic_at(const fs::path& folder, const fs::path& files, uint32_t port) {
     std::vector<int> functions;
     add_function(carrier_of(folder / "device"), functions);
@@ -401,7 +403,7 @@ class NicReader {
   }
 
   // Returns the number of an interface's port on its card, from 1, or 0 if the interface has no
-  // card of its own.
+  // card.
   int64_t port_number(const std::string& interface) const {
     const fs::path folder = net_ / interface;
     if (!is_there(folder / "device")) return 0;
@@ -446,7 +448,7 @@ std::vector<Interface> list_interfaces() {
   for (const ListedAddress& entry : entries.value()) {
     if ((entry.flags & IFF_LOOPBACK) != 0) continue;
     constexpr unsigned int kRunning = IFF_UP | IFF_RUNNING;
-    // An address with a label has the label ("eth0:1") in place of the interface's name.
+    // If an address has a label, the label ("eth0:1") appears in place of the interface's name.
     std::string name = entry.interface;
     name.resize(std::min(name.find(':'), name.size()));
     Interface& interface = found[name];

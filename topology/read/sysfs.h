@@ -14,7 +14,7 @@ namespace hetcomm::topology {
 // A network interface in the process's network namespace.
 struct Interface {
   std::string name;
-  uint32_t index = 0;  // the kernel's number, compared with the one in /sys; 0: not compared
+  uint32_t index = 0;  // the kernel's number, compared with /sys; 0: not compared
   bool is_running = false;
   std::vector<std::string> subnets;
 };
@@ -22,27 +22,29 @@ struct Interface {
 // Returns this process's interfaces except loopback, sorted by name.
 std::vector<Interface> list_interfaces();
 
-// Reads the NUMA nodes, and the PCIe tree above network cards, RDMA devices and accelerators, as
-// far as |sys| shows them. Does not read NICs. Takes about as long as reading a hundred files.
+// Reads the NUMA nodes, and the PCIe tree above network cards, RDMA devices and accelerators, to
+// the extent that |sys| shows them. Does not read NICs. Takes about as long as reading a hundred
+// files.
 Machine read_pci_tree(const std::string& sys);
 
 // Removes accelerators that are virtual functions, since their data uses the physical function's
 // link. Keeps at most kMaxAccelerators of the others.
 void drop_virtual_accelerators(const std::string& sys, Machine& machine);
 
-// Replaces the NICs of |machine| by those that |sys| shows for |interfaces| and the RDMA devices.
+// Replaces the NICs of |machine| with those that |sys| shows for |interfaces| and the RDMA devices.
 // An interface that has joined a bond or a bridge is left out unless it has an RDMA device.
-// Nic::functions has only functions that are in |machine|.
+// Nic::functions contains only functions that are in |machine|.
 void read_nics(const std::string& sys, const std::vector<Interface>& interfaces, Machine& machine);
 
 // Returns whether the host has RDMA devices or several NUMA nodes. Otherwise the placement of
-// memory and threads within the host cannot matter.
+// memory and threads within the host does not matter.
 bool has_locations(const std::string& sys);
 
-// Reads the machine for a rank without accelerators and without a choice: the only NIC that is up,
-// if there is one, and the objects above it in the PCIe tree. Reads fewer files than
-// read_pci_tree(). Returns nothing if has_locations() is true, if several interfaces are running,
-// if a NIC or an interface with addresses is down, or if the running one is stacked over others.
+// Reads the machine for a rank without accelerators and without a choice of NIC: the only interface
+// that is running, if there is one, and the objects above it in the PCIe tree. Reads fewer files
+// than read_pci_tree(). Returns nothing if has_locations() is true, if several interfaces are
+// running, if a NIC or an interface with addresses (other than a bridge) is down, or if the running
+// one is stacked over others.
 std::optional<Machine> read_only_nic(const std::string& sys,
                                      const std::vector<Interface>& interfaces);
 

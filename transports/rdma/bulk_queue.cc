@@ -71,12 +71,13 @@ Result<MemoryRegion*> BulkQueue::memory_region(Transfer& transfer, size_t index)
 }
 
 Result<MemoryRegion*> BulkQueue::acquire(Transfer& transfer, size_t index) {
-  // After the region is acquired nothing may fail.
+  // Reserves space first, since nothing may fail once the region is acquired.
   auto& memory_regions = transfer.memory_regions;
   if (memory_regions.size() == memory_regions.capacity()) {
     memory_regions.reserve(std::max<size_t>(4, 2 * memory_regions.size()));
   }
-  // The bulk may be one of many chunks, and may need only a part of its first and last pieces.
+  // The bulk may be one chunk of a larger transfer. It then uses only part of its first and last
+  // extents.
   const ExtentView& local = transfer.bulk->local;
   ExtentCursor cursor = transfer.cursor;
   const iovec part = cursor.next(local.extents, local.offset + local.length - cursor.position);
@@ -119,10 +120,10 @@ std::pair<Bulk*, Code> BulkQueue::pop_completed() {
 bool BulkQueue::cancel(Bulk& bulk) {
   Transfer* transfer = of(bulk);
   if (transfer == nullptr || transfer->bulk != &bulk) return true;
-  // A copied put no longer reads the bulk's memory. BulkSender::copy_out() alone writes a copied
-  // get to that memory, and skips cancelled bulks. A put to a region differs, since nothing at the
-  // peer fences the region: its fragments in flight could land after later puts over another
-  // connection.
+  // A copied put no longer reads the bulk's memory. A copied get is written to that memory only by
+  // BulkSender::copy_out(), which skips cancelled bulks. A put to a region is different, since
+  // nothing at the peer fences the region: its fragments in flight could arrive after later puts
+  // over another connection.
   const bool into_region = transfer->key.kind == KeyKind::kRegion && !transfer->get;
   if (transfer->under_way > 0 && (transfer->direct || into_region)) return false;
   bulk.scratch[0] = 0;

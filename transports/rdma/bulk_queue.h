@@ -1,9 +1,9 @@
-// BulkQueue holds the puts and gets of one endpoint. Each has a state:
+// BulkQueue holds the puts and gets ("bulks") of one endpoint. Each has a state:
 //
 //   push -> queued -(last fragment posted)-> posted -(last fragment completed)-> completed -> pop
 //
-// High-priority bulks are posted before all others. A fragment is one work request. BulkSender cuts
-// the bulks into fragments.
+// High-priority bulks are posted before all others. A fragment is the part of a bulk that one work
+// request transfers. BulkSender cuts the bulks into fragments.
 #pragma once
 
 #include <cstdint>
@@ -24,13 +24,13 @@ struct Transfer {
   // Null once cancelled. Fragments that are still in flight then use no memory of the bulk.
   Bulk* bulk = nullptr;
   Key key;
-  ExtentCursor cursor;     // the next byte to be posted
+  ExtentCursor cursor;     // position of the next byte to post
   uint64_t begun = 0;      // bytes posted
   uint32_t under_way = 0;  // fragments posted but not completed
   Code code = Code::kOk;
   bool get = false;
   bool copied = false;  // the remaining fragments go through send slots
-  bool direct = false;  // the device was given the bulk's own memory
+  bool direct = false;  // the device accesses the bulk's own memory
   bool high_priority = false;
   BulkState state = BulkState::kFree;
   Transfer* next = nullptr;
@@ -50,8 +50,8 @@ class BulkQueue {
   Transfer& push_posted(Bulk& bulk, const Key& key);
   // Returns the transfer from which to cut the next fragment; nullptr if there is none.
   Transfer* front() const { return high_.first != nullptr ? high_.first : normal_.first; }
-  // Returns the memory region of the current piece of |transfer|. The caller reports a failure,
-  // including lack of memory.
+  // Returns a memory region for extent |index|, the current extent of |transfer|. Does not throw:
+  // an error, including kOutOfMemory, is returned for the caller to report.
   Result<MemoryRegion*> memory_region(Transfer& transfer, size_t index) noexcept;
   // Records that |transfer| is fully posted. Completes it once none of its fragments is in flight.
   void all_posted(Transfer& transfer);

@@ -9,11 +9,11 @@
 namespace hetcomm::rdma {
 namespace {
 
-// Numbers of work requests and send slots that bulks leave to messages.
+// Work requests and send slots that bulks leave free for messages.
 constexpr uint32_t kReservedRequests = QueuePair::kSendSlots + 4;
 constexpr uint32_t kReservedSlots = 8;
-// A put or get goes through send slots if it has at most kCopiedBytes, or if its pieces are on
-// average smaller than kSmallPiece. Copying is then cheaper than registering.
+// A put or get is copied through send slots if it has at most kCopiedBytes, or if its extents are
+// smaller than kSmallPiece on average. Copying is then cheaper than registering.
 constexpr uint64_t kCopiedBytes = 4096;
 constexpr uint64_t kSmallPiece = 512;
 constexpr unsigned kInline = IBV_SEND_INLINE;
@@ -38,7 +38,7 @@ bool BulkSender::can_post(KeyKind kind, bool copied) const {
   return !(copied || in_message) || pair_.free_slots() > kReservedSlots;
 }
 
-// Forced inline, since small puts pay for every call.
+// Forced inline, since the overhead of a call is noticeable in small puts.
 [[gnu::always_inline]] inline void BulkSender::post(Transfer& transfer, uint64_t length,
                                                     unsigned flags, std::span<const ibv_sge> pieces,
                                                     bool slot) {
@@ -63,14 +63,15 @@ bool BulkSender::can_post(KeyKind kind, bool copied) const {
   ++transfer.under_way;
   in_flight_bytes_ += length;
   const bool last = transfer.begun == transfer.bulk->local.length || transfer.code != Code::kOk;
-  // A completion must be requested before the bytes in flight reach their limit.
+  // Only completions reduce the bytes in flight, so one must be requested before they reach their
+  // limit.
   const bool fills = length * QueuePair::kSignalEvery > settings_.max_in_flight_bytes;
   pair_.add(work, pieces, record, last || fills);
   if (last && transfer.state == BulkState::kQueued) queue_.all_posted(transfer);
 }
 
-// Posts a put that fits in one fragment, if nothing is queued before it. Returns false if it was
-// not posted. Inline data that is one piece is read directly from user memory.
+// Posts a put that fits in one fragment, unless other transfers are queued before it. Returns false
+// if it was not posted. Inline data in a single extent is read directly from user memory.
 bool BulkSender::put_at_once(Bulk& bulk, const Key& key) {
   const ExtentView& local = bulk.local;
   const bool is_inline = local.length <= pair_.max_inline();
@@ -106,8 +107,8 @@ Code BulkSender::start(Bulk& bulk, bool get) {
   if (!allowed) return Code::kPermissionDenied;
   const bool small = length <= kCopiedBytes ||
                      length / std::max<size_t>(bulk.local.extents.size(), 1) < kSmallPiece;
-  // The head of a message is a piece of its own. If requests can have only one piece, the data must
-  // be copied behind the head.
+  // The head of a message needs its own scatter/gather entry. If the device allows only one entry
+  // per request, the data must be copied behind the head.
   const bool one_piece = key->kind == KeyKind::kCopiedTarget && pair_.max_pieces() == 1;
   const bool copied =
       (small || one_piece) && !port_.memory_regions().has_device(bulk.local.extents);
@@ -204,7 +205,7 @@ void BulkSender::post_direct(Transfer& transfer, uint64_t length) {
   post(transfer, taken, 0, std::span(pieces).first(count), in_message);
 }
 
-// Copies the bytes of a get out of the send slot in which they have arrived.
+// Copies the data of a completed get from its send slot to user memory.
 void BulkSender::copy_out(const SendRecord& record) {
   const Transfer& transfer = *record.transfer;
   if (!transfer.get || !record.slot || transfer.bulk == nullptr) return;

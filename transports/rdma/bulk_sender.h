@@ -1,6 +1,6 @@
 // BulkSender checks the puts and gets of one connection, cuts them into fragments, and posts the
-// fragments to the device. The room of the queue pair, the peer's credits and the bytes in flight
-// limit how much it posts.
+// fragments to the device. The number of posted fragments is limited by the send queue, the peer's
+// credits and the bytes in flight.
 //
 // The device accesses user memory directly, with two exceptions. Small bulks are copied through
 // send slots, since copying is cheaper than registering. If memory cannot be registered, the rest
@@ -26,9 +26,10 @@ class BulkSender {
   // After that, only drop_all() and calls that merely inspect the queue are allowed.
   BulkSender(Port& port, QueuePair& pair, Credits& credits, uint32_t peer_slot_bytes);
 
-  // Accepts a put or get, and posts as much of it as fits. The caller flushes the queue pair.
+  // Accepts a put or get, and posts as much of it as the limits allow. The caller flushes the queue
+  // pair.
   Code start(Bulk& bulk, bool get);
-  // Adds fragments of queued transfers to the queue pair as long as there is room. The caller
+  // Adds fragments of queued transfers to the queue pair until a limit is reached. The caller
   // flushes the queue pair.
   void pump() {
     if (queue_.front() != nullptr) post_queued();
@@ -51,7 +52,7 @@ class BulkSender {
 
   bool has_completed() const { return queue_.has_completed(); }
   std::pair<Bulk*, Code> pop_completed() { return queue_.pop_completed(); }
-  // Forgets |bulk|. Returns false without effect if fragments in flight use its memory or write to
+  // Cancels |bulk|. Returns false without effect if fragments in flight use its memory or write to
   // a region of the peer.
   bool cancel(Bulk& bulk) { return queue_.cancel(bulk); }
   // Drops all transfers. Call after the queue pair is destroyed.
@@ -61,8 +62,8 @@ class BulkSender {
   bool some_passed() const { return some_passed_; }
 
  private:
-  // Returns whether a fragment for a key of |kind| may be posted now. |copied|: the fragment goes
-  // through a send slot.
+  // Returns whether a fragment for a key of |kind| can be posted now. |copied| says that the
+  // fragment goes through a send slot.
   bool can_post(KeyKind kind, bool copied) const;
   bool put_at_once(Bulk& bulk, const Key& key);
   void post_queued();

@@ -1,9 +1,9 @@
 // CompletionInbox holds completions that were fetched from the device but not yet handled, in order
 // of arrival.
 //
-// Some completions leave this order. take_all_of() takes all completions of a queue pair that is
-// being closed. put_aside() keeps completions from a peer that sends before this side's connection
-// is complete. They stay aside until bring_back() or drop_aside().
+// Two functions take completions out of this order. take_all_of() takes all completions of a queue
+// pair that is being closed. put_aside() keeps completions from a peer that sends before this
+// side's connection is complete. They stay aside until bring_back() or drop_aside().
 #pragma once
 
 #include <algorithm>
@@ -19,8 +19,8 @@ namespace hetcomm::rdma {
 
 class CompletionInbox {
  public:
-  // Most completions that one fetch() takes. A fetch() that returns fewer has emptied the device's
-  // queue, unless memory ran out.
+  // The maximum number of completions that one fetch() takes. A fetch() that returns fewer has
+  // emptied the device's queue, unless memory ran out.
   static constexpr size_t kBatch = 32;
 
   CompletionInbox() { inbox_.reserve(2 * kBatch); }
@@ -61,7 +61,7 @@ class CompletionInbox {
     return from;
   }
 
-  // Reserves space for |count| completions that are put aside.
+  // Reserves space to put |count| completions aside.
   void reserve_aside(size_t count) { aside_.reserve(count); }
   // Keeps a completion whose connection is still being established.
   void put_aside(const ibv_wc& completion) { aside_.push_back(completion); }
@@ -81,7 +81,7 @@ class CompletionInbox {
   }
 
  private:
-  // Replaces the id of a completion that was taken.
+  // The wr_id of a completion that take_all_of() has taken.
   static constexpr uint64_t kTaken = uint64_t{1} << 62;
 
   bool make_room_for_batch() {

@@ -27,12 +27,12 @@ constexpr uint64_t kShortLimitNs = 3'000'000'000;
 constexpr uint32_t kMaxDoublings = 10;
 
 bool send_all(int fd, ConstByteSpan bytes) {
-  // A fresh connection accepts this many bytes without blocking.
+  // The send buffer of a new connection is empty, so these few bytes do not block.
   const ssize_t sent = ::send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
   return sent == static_cast<ssize_t>(bytes.size());
 }
 
-// Checks that rdma_cm has found the queue pair and the address that the peer has named.
+// Checks that the path leads to the queue pair and address that the peer has specified.
 Status check_path(const Path& path, const Parameters& peer) {
   const bool same_address =
       path.address.is_global != 0
@@ -42,7 +42,7 @@ Status check_path(const Path& path, const Parameters& peer) {
   return {Code::kPeerLost, "rdma_cm leads to another queue pair than the peer's"};
 }
 
-// Connects the queue pair by the path that rdma_cm has found.
+// Connects the queue pair over the path that rdma_cm has found.
 Status connect_pair(QueuePair& pair, CmConnection& cm, const Parameters& peer,
                     const ConnectionSettings& settings) {
   Result<Path> path = cm.path();
@@ -55,8 +55,8 @@ uint64_t detection_ns(const TransportEnvironment& environment) {
   return std::max(environment.config.number(variable::kDetectionTime), kMinDetectionNs);
 }
 
-// Detects a broken path while the two sides establish a connection. The peer's process may be
-// computing, so its kernel is probed.
+// Enables TCP keepalive, to detect a broken path while the connection is being established. The
+// peer's kernel answers the probes even while its process is computing.
 Status notice_cuts(int fd, const TransportEnvironment& environment) {
   return set_keepalive(fd, detection_ns(environment));
 }
@@ -114,7 +114,7 @@ void ConnectAttempt::begin() {
     return;
   }
   pair_ = std::move(pair).value();
-  // Uses the real clock. The coarse clock has the time of the last progress(), which may be long
+  // Uses the real clock. The coarse clock shows the time of the last progress(), which may be long
   // ago.
   last_reached_ns_ = now_ns();
   deadline_ns_ = deadline_after(last_reached_ns_,
@@ -219,7 +219,8 @@ void ConnectAttempt::on_ended(const Status& why) {
 }
 
 void ConnectAttempt::complete() {
-  // A later loss of the address breaks the endpoint by an event. An earlier one is detected here.
+  // Detects an address that was lost before this point. A later loss breaks the endpoint through an
+  // event.
   if (!pair_->has_address() || !port_.has_address(mine_)) {
     fail({Code::kPeerLost, kAddressGone});
     return;
@@ -290,8 +291,7 @@ Status Arrival::prepare(ConstByteSpan hello, AnswerBytes& answer) {
   const std::optional<Parameters> parameters = decode_parameters(hello);
   if (!parameters) return {Code::kPeerLost, "the peer sent malformed parameters"};
   peer_parameters_ = *parameters;
-  // Opens the port if it is closed, which reads its addresses. They may have changed since the port
-  // was found.
+  // Opening a closed port reads its addresses, which may have changed since the port was found.
   HETCOMM_RETURN_IF_ERROR(port_.open());
   const std::vector<Gid>& gids = port_.nic().gids;
   const auto mine = std::find_if(gids.begin(), gids.end(), [&](const Gid& gid) {
@@ -335,12 +335,12 @@ void Arrival::take(std::unique_ptr<CmConnection> connection) {
   try {
     status = connect_and_accept();
   } catch (const std::bad_alloc&) {
-    // |status| already says that memory ran out.
+    // |status| is already kOutOfMemory.
   }
   ready_ = status.ok();
   if (ready_) return;
   port_.log().warn("rdma: a connection of rank {} was refused: {}", peer_, status.text());
-  // The peer then closes the TCP connection, which ends this arrival.
+  // A refused peer closes the TCP connection, which ends this arrival.
   cm_->refuse(status.text());
   cm_.reset();
 }
@@ -364,7 +364,8 @@ void Arrival::on_events(uint32_t /*events*/) {
     owner_.finish(*this, nullptr);
     return;
   }
-  // A later loss of the address breaks the endpoint by an event. An earlier one is detected here.
+  // Detects an address that was lost before this point. A later loss breaks the endpoint through an
+  // event.
   if (!pair_->has_address() || !port_.has_address(mine_)) {
     port_.log().info("rdma: a connection of rank {} was given up: {}", peer_, kAddressGone);
     owner_.finish(*this, nullptr);

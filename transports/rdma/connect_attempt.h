@@ -1,18 +1,18 @@
-// ConnectAttempt and Arrival are the two sides of a connection that is being made.
+// ConnectAttempt and Arrival are the two sides of a connection that is being established.
 //
 //   lower rank (ConnectAttempt)               higher rank (Arrival)
-//     makes a queue pair
+//     creates a queue pair
 //     TCP, proof of the secret; its
-//     parameters stand in the hello    -->    makes a queue pair, connects it
-//     connects its own                 <--    answer: parameters, or why not
+//     parameters are in the hello      -->    creates a queue pair, connects it
+//     connects its own                 <--    answer: parameters or a refusal
 //     ready                            -->    hands the endpoint to core
 //
 // The ready byte keeps the higher rank from sending to a queue pair that cannot receive yet.
 //
-// With HETCOMM_RDMA_CONNECT=cm neither side connects its queue pair by the other's parameters. The
-// answer has a token, with which the lower rank sends a request by rdma_cm (connection_manager.h).
-// Both sides then connect their queue pairs by the path that rdma_cm has found. The ready byte is
-// sent after that.
+// With HETCOMM_RDMA_CONNECT=cm neither side derives the path from the other's parameters. The
+// answer contains a token, which the lower rank presents in an rdma_cm connection request
+// (connection_manager.h). Both sides then connect their queue pairs over the path that rdma_cm has
+// found. The ready byte is sent after that.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +32,7 @@ class Port;
 
 class ConnectAttempt final : public ConnectHandler, public Watcher, public CmHandler {
  public:
-  // |refused|: a failure that is already known, or kOk. expire() reports the failure.
+  // |refused| is a failure that is already known, or kOk. expire() reports the failure.
   ConnectAttempt(PendingConnections& owner, Port& port, const Destination& destination,
                  Status refused);
   ~ConnectAttempt();
@@ -70,7 +70,7 @@ class ConnectAttempt final : public ConnectHandler, public Watcher, public CmHan
   Gid mine_;
   GidBytes peer_gid_{};
   std::unique_ptr<QueuePair> pair_;
-  // The next five fields are the state of the rounds over all addresses, which
+  // The next five fields hold the state of the connection rounds, which
   // transports/tcp/connect_attempt.h describes.
   uint64_t round_ends_ns_ = 0;
   uint64_t deadline_ns_ = 0;
@@ -82,7 +82,7 @@ class ConnectAttempt final : public ConnectHandler, public Watcher, public CmHan
   AnswerBytes answer_{};
   size_t received_ = 0;
   Parameters peer_parameters_;        // valid once the answer is decoded
-  std::unique_ptr<CmConnection> cm_;  // set once connecting by rdma_cm has begun
+  std::unique_ptr<CmConnection> cm_;  // set once the rdma_cm connection is started
 };
 
 class Arrival final : public Watcher, public CmHandler {
@@ -90,20 +90,20 @@ class Arrival final : public Watcher, public CmHandler {
   Arrival(PendingConnections& owner, Port& port, int peer, UniqueFd socket);
   ~Arrival();
 
-  // Answers |hello| and starts to wait for the ready byte. Returns false if the arrival has failed.
-  // A peer that is refused is told why.
+  // Answers |hello| and starts waiting for the ready byte. The answer to a refused peer gives the
+  // reason. Returns false if the arrival has failed.
   bool start(ConstByteSpan hello);
   // Returns the number of the arrival's queue pair; 0 if it has none.
   uint32_t number() const { return number_; }
-  // Stops the queue pair, if there still is one, so that it receives nothing more.
+  // Stops the queue pair, if it still exists, so that it receives nothing more.
   void stop() {
     if (pair_) pair_->stop();
   }
   int peer() const { return peer_; }
-  // Returns whether the arrival waits for a connection by rdma_cm with |token|.
+  // Returns whether the arrival waits for an rdma_cm connection with |token|.
   bool awaits(const CmToken& token) const;
-  // Connects the queue pair by the path of |connection|, and accepts |connection|. Refuses it if
-  // that fails.
+  // Connects the queue pair over the path of |connection|, and accepts |connection|. If this fails,
+  // refuses |connection|.
   void take(std::unique_ptr<CmConnection> connection);
 
   // expire() and the upcalls may destroy the arrival.
@@ -122,11 +122,11 @@ class Arrival final : public Watcher, public CmHandler {
   const int peer_;
   UniqueFd socket_;
   Parameters peer_parameters_;
-  Gid mine_;  // this side's address, as named by the peer
+  Gid mine_;  // this side's address, as specified by the peer
   std::unique_ptr<QueuePair> pair_;
   uint32_t number_ = 0;           // number of the queue pair, even after its destruction
   bool ready_ = false;            // the queue pair is connected
-  std::optional<CmToken> token_;  // set until a peer presents it by rdma_cm
+  std::optional<CmToken> token_;  // set until a peer presents it over rdma_cm
   std::unique_ptr<CmConnection> cm_;
   uint64_t deadline_ns_ = 0;
 };

@@ -21,11 +21,11 @@ constexpr int kResolveMs = 4000;
 constexpr int kNobodyListens = 8;
 constexpr int kStale = 10;
 constexpr int kRefused = 28;
-// The longest text in a refusal.
+// The maximum length of the text in a refusal.
 constexpr size_t kMaxRefusal = 120;
 constexpr uint8_t kRnrForever = 7;
 
-// The parts of an event that are needed after its acknowledgement. Events are acknowledged at once,
+// The parts of an event that are needed after acknowledging it. Events are acknowledged at once,
 // since an identifier with unacknowledged events cannot be destroyed.
 struct Event {
   rdma_cm_id* id = nullptr;
@@ -45,7 +45,7 @@ std::string host_of(const Address& address) {
   return text.substr(0, text.rfind(':'));
 }
 
-// The state from which listeners and connections create their identifiers.
+// The objects that listeners and connections need to create their identifiers.
 struct Surroundings {
   const Cm& cm;
   const Device& device;
@@ -58,7 +58,8 @@ struct Surroundings {
     }
     return Id(id, {&cm});
   }
-  // Checks that |id| is on this transport's port. |address| may belong to another device.
+  // Checks that |id| is bound to this transport's port, since |address| may belong to another
+  // device.
   Status check_device(const rdma_cm_id& id, const Address& address) const {
     const Nic& nic = device.nic();
     if (id.verbs == nullptr) {
@@ -76,7 +77,7 @@ sockaddr* writable(sockaddr_storage& copy, const Address& address) {
   return reinterpret_cast<sockaddr*>(&copy);
 }
 
-// Returns the text of a refusal. The peer chose its bytes, so unprintable ones are replaced.
+// Returns the text of a refusal. The peer controls the bytes, so unprintable ones are replaced.
 std::string text_of(const std::vector<std::byte>& data) {
   std::string text;
   for (const std::byte byte : data) {
@@ -249,7 +250,7 @@ void Connection::on_event(const Event& event) {
     case RDMA_CM_EVENT_ADDR_CHANGE:
       return end("the address has moved to another device");
     case RDMA_CM_EVENT_CONNECT_REQUEST:
-    case RDMA_CM_EVENT_ESTABLISHED:  // the peer reports this on the TCP connection
+    case RDMA_CM_EVENT_ESTABLISHED:  // the ready byte on the TCP connection serves instead
     case RDMA_CM_EVENT_MULTICAST_JOIN:
     case RDMA_CM_EVENT_MULTICAST_ERROR:
     case RDMA_CM_EVENT_TIMEWAIT_EXIT:
@@ -287,8 +288,8 @@ class Manager final : public ConnectionManager, public Watcher {
 
   std::vector<std::pair<GidBytes, Address>> candidates(const Config& config) const;
   Status listen(const GidBytes& gid, const Address& address);
-  // Finds the listener for |gid|. On InfiniBand a GID is no IP address, and one listener serves all
-  // GIDs.
+  // Finds the listener for |gid|. On InfiniBand a GID is not an IP address, so one listener serves
+  // all GIDs.
   const Listener* find(const Gid& gid) const {
     const auto at = std::find_if(listeners_.begin(), listeners_.end(), [&](const Listener& each) {
       return each.gid == gid.bytes || gid.kind == GidKind::kInfiniBand;
@@ -342,8 +343,8 @@ Status Manager::set_up(const Config& config) {
                       surroundings_.device.nic().name(), tried.empty() ? "none" : tried)};
 }
 
-// Lists possible addresses. RoCE GIDs are the interface's addresses. On InfiniBand the addresses of
-// the chosen interfaces are tried.
+// Returns the addresses on which to try to listen. On RoCE these are the GIDs, which are the
+// interface's IP addresses. On InfiniBand they are the addresses of the chosen interfaces.
 std::vector<std::pair<GidBytes, Address>> Manager::candidates(const Config& config) const {
   std::vector<std::pair<GidBytes, Address>> found;
   const Nic& nic = surroundings_.device.nic();
@@ -390,8 +391,8 @@ Result<std::unique_ptr<CmConnection>> Manager::connect(const Gid& gid, const Add
   return std::unique_ptr<CmConnection>(std::move(connection));
 }
 
-// Handles one event at a time, since its consequences may destroy this object. The poller calls
-// again.
+// Handles only one event per call, since handling it may destroy this object. The poller calls
+// again while more events are pending.
 void Manager::on_events(uint32_t /*events*/) {
   rdma_cm_event* raw = nullptr;
   if (surroundings_.cm.get_cm_event(surroundings_.channel, &raw) != 0) return;
@@ -427,7 +428,7 @@ void Manager::on_request(const Event& event) {
 
 void Manager::on_listener_event(const Event& event) {
   if (event.type != RDMA_CM_EVENT_DEVICE_REMOVAL) return;
-  // The kernel waits until the identifier is destroyed.
+  // The kernel's removal of the device waits until the identifier is destroyed.
   std::erase_if(listeners_, [&](const Listener& each) { return each.id.get() == event.id; });
   listener_.on_listener_lost({Code::kDeviceLost, "rdma_cm: the device was removed"});
 }

@@ -1,18 +1,18 @@
-// ConnectionManager makes connections by rdma_cm (HETCOMM_RDMA_CONNECT=cm). Its interface needs no
-// librdmacm header.
+// ConnectionManager establishes connections with rdma_cm (HETCOMM_RDMA_CONNECT=cm). Its interface
+// does not depend on the librdmacm headers.
 //
 //   connects                                    listens
 //     address, route
-//     asks: token, its queue pair's
-//     number                           -->        CmListener::on_request
+//     request: token, its queue
+//     pair's number                    -->        CmListener::on_request
 //                                                 path(); connects its queue pair
 //     CmHandler::on_answer             <--        accept()
 //     path(); connects its queue pair
 //     confirm()                        -->
 //
-// rdma_cm finds the path and does nothing else. Over the TCP connection (connect_attempt.h) both
-// sides have already proved their identity, exchanged their queue pairs' parameters and agreed on
-// the token. A request without an open token is refused. A path to a queue pair or address other
+// rdma_cm is used only to find the path. Over the TCP connection (connect_attempt.h) both sides
+// have already proved their identity, exchanged the parameters of their queue pairs and agreed on
+// the token. A request without a pending token is refused. A path to a queue pair or address other
 // than those exchanged is not used.
 //
 // Queue pairs are created outside of librdmacm, which opens the device separately. They belong to
@@ -35,13 +35,13 @@ namespace hetcomm::rdma {
 
 struct Cm;
 
-// Receives the upcalls of one connection. The poller makes them. An upcall may destroy the
+// Receives the upcalls of one connection. The poller makes the upcalls. An upcall may destroy the
 // connection.
 class CmHandler {
  public:
   // Reports to the connecting side that the peer has accepted.
   virtual void on_answer() = 0;
-  // Reports that the connection could not be made or has ended. No upcall follows.
+  // Reports that the connection could not be established or has ended. No upcall follows.
   virtual void on_ended(const Status& why) = 0;
 
  protected:
@@ -66,9 +66,10 @@ class CmConnection {
 
 class CmListener {
  public:
-  // Reports a peer's request with bytes that may be a token. Called from the poller.
+  // Reports a connection request. |token| holds the bytes that the peer sent, which may not be a
+  // valid token. Called from the poller.
   virtual void on_request(const CmToken& token, std::unique_ptr<CmConnection> connection) = 0;
-  // Reports that no peer can send a request any longer.
+  // Reports that peers can no longer send requests.
   virtual void on_listener_lost(const Status& why) = 0;
 
  protected:
@@ -87,7 +88,7 @@ class ConnectionManager {
 
   // All connections must be destroyed first.
   virtual ~ConnectionManager() = default;
-  // Returns the address that listens for connections to |gid|, if there is one.
+  // Returns the address on which the manager listens for connections to |gid|, if there is one.
   virtual std::optional<Address> address_of(const Gid& gid) const = 0;
   // Starts a request to |to| from the address of |gid|. Fails if this side does not listen on that
   // address.

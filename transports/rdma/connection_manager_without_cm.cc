@@ -1,4 +1,4 @@
-// Replaces connection_manager.cc if the librdmacm headers were not found at build time.
+// Replaces connection_manager.cc when the librdmacm headers were not found at build time.
 #include "transports/rdma/connection_manager.h"
 
 namespace hetcomm::rdma {

@@ -2,11 +2,12 @@
 // messages.
 //
 // Each message, and each fragment of a put to exposed memory, consumes one receive. Puts to regions
-// consume none. Each side counts the messages that it may still send, and its debt: receives that
-// it has reposted but not reported to the peer. The head of each message pays the debt. If half of
-// the receives are owed and there is nothing to send, a separate message pays. The last credit is
-// reserved for that message. It returns at least half of the peer's credits, so two sides cannot
-// starve each other. Puts leave a quarter of the credits to messages.
+// consume none. Each side counts the messages that it may still send, and the credits that it owes:
+// receives that it has reposted but not yet reported to the peer. The head of each message reports
+// the owed credits. If half of the receives are owed and there is nothing to send, a separate
+// message reports them. The last credit is reserved for that message. It returns at least half of
+// the peer's credits, so two sides cannot starve each other. Puts leave a quarter of the credits
+// for messages.
 #pragma once
 
 #include <algorithm>
@@ -26,7 +27,8 @@ class Credits {
   bool allow_put() const { return sendable_ > granted_ / 4; }
   void spend() { --sendable_; }
 
-  // Adds |count| credits that the peer returns. Returns false if the peer cannot owe that many.
+  // Adds |count| credits that the peer has returned. Returns false if the peer cannot owe that
+  // many.
   bool regain(uint32_t count) {
     if (count > granted_ - std::min(granted_, sendable_)) return false;
     sendable_ += count;
@@ -38,9 +40,9 @@ class Credits {
   bool has_used() const { return used_ > 0; }
   // Records that the consumed receives have been reposted.
   void note_posted() { owed_ += std::exchange(used_, 0); }
-  // Returns the credits that the head of the next message pays back, and clears the debt.
+  // Returns the owed credits, which the head of the next message must report, and resets them to 0.
   uint16_t take_owed() { return static_cast<uint16_t>(std::exchange(owed_, 0)); }
-  // Returns whether a separate message should pay the debt and may be sent.
+  // Returns whether a separate message should report the owed credits and a credit is left for it.
   bool is_payment_due() const { return owed_ >= owned_ / 2 && sendable_ >= 1; }
 
  private:

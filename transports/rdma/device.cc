@@ -11,12 +11,12 @@
 namespace hetcomm::rdma {
 namespace {
 
-// Number of receives in addition to those that the peers' credits stand for.
+// Receives in addition to those that the peers' credits cover.
 constexpr uint32_t kSpareReceives = 64;
-// Room for connections that are still closing while their successors start.
+// Additional capacity for connections that are still closing while new ones are established.
 constexpr uint32_t kSpareConnections = 8;
 // A device that supports moderation delays a completion event until this many completions have
-// arrived, or until this time has passed.
+// arrived or this time has passed.
 constexpr uint16_t kModerationCount = 8;
 constexpr uint16_t kModerationUs = 4;
 

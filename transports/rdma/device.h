@@ -14,12 +14,13 @@
 
 namespace hetcomm::rdma {
 
-// Most work requests in flight on one connection. Each may need a completion.
+// The maximum number of work requests in flight on one connection. Each may need an entry in the
+// completion queue.
 inline constexpr uint32_t kSendDepth = 128;
 
 class Device {
  public:
-  // Opens the device of port |name|. Reserves room for |connections| concurrent connections with
+  // Opens the device of port |name|. Sizes the queues for |connections| concurrent connections with
   // |credits| receives each, within the device's limits.
   static Result<std::unique_ptr<Device>> create(const Verbs& verbs, const Config& config,
                                                 const std::string& name, uint32_t connections,

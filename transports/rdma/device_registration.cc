@@ -43,7 +43,8 @@ Result<Registered> register_device_memory(const Verbs& verbs, ibv_pd* pd, Device
       device, table.export_dmabuf(device.instance, address, offset, length, &descriptor, &begin),
       "exporting a dma-buf"));
   const UniqueFd file(descriptor);
-  // The file offset also serves as the address, since both need the same position within a page.
+  // The offset in the dma-buf also serves as the address, since both must have the same offset
+  // within a page.
   made = {verbs.reg_dmabuf_mr(pd, begin, length, begin, file.get(), access), begin};
   if (made.mr == nullptr) return status_from_errno(errno, "ibv_reg_dmabuf_mr");
   return made;

@@ -198,16 +198,15 @@ class Loopback {
   std::array<std::unique_ptr<QueuePair>, 2> pairs_;
 };
 
-// Fills |bytes| with a pattern that differs in every byte from that of another |seed|, if both are
-// below 8.
+// Fills |bytes| with a pattern. The patterns of different seeds below 8 differ in every byte.
 void fill(std::byte* bytes, uint8_t seed) {
   for (uint64_t i = 0; i < kTrialBytes; ++i) {
     bytes[i] = static_cast<std::byte>((i * 8 + (i >> 5) * 8) | seed);
   }
 }
 
-// Proves in both directions that the NIC moved the bytes. The destination holds other bytes
-// beforehand.
+// Verifies in both directions that the NIC moved the bytes. The destination holds a different
+// pattern beforehand.
 Status prove(Loopback& loopback, const hetcomm::Device& device, Scratch& scratch,
              const Registered& registered) {
   std::array<std::byte, kTrialBytes> copy;
@@ -264,7 +263,7 @@ DeviceVerdict try_device(const Verbs& verbs, const Config& config, const std::st
       }
     }
     if (status.ok()) status = try_way(*loopback, way, device, &verdict.hanging);
-    // A failed queue pair is unusable.
+    // After a failure the queue pair is unusable, so the next method uses a new Loopback.
     if (!status.ok()) loopback.reset();
     verdict.text += fmt::format("{}{}: {}", verdict.text.empty() ? "" : "; ", way_name(way),
                                 status.ok() ? "what was written was read back" : status.text());

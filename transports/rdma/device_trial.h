@@ -1,9 +1,9 @@
-// try_device() determines by a trial whether the NIC can access a device's memory directly.
+// try_device() runs a trial to determine whether the NIC can access a device's memory directly.
 //
 // The methods in device_registration.h are tried in this order: dma-buf, plain registration. A
-// successful registration is no proof: the kernel may have registered something else, or the bus
-// may block the NIC. A method is used only after two checks: the device has read the bytes that the
-// NIC wrote, and the NIC has read the bytes that the device wrote.
+// successful registration is not sufficient: the kernel may have registered something else, or the
+// bus may block the NIC. A method is used only after two checks: the device has read the bytes that
+// the NIC wrote, and the NIC has read the bytes that the device wrote.
 #pragma once
 
 #include <cstdint>
@@ -28,8 +28,8 @@ struct DeviceVerdict {
   bool may_change = false;
   HangingCopy hanging{};
 };
-// Runs the trial. Opens port |nic| ("mlx5_0:1") separately, and uses queue pairs of its own and
-// memory from the allocator of |device|.
+// Runs the trial. Opens port |nic| ("mlx5_0:1") separately, and uses its own queue pairs and memory
+// from the allocator of |device|.
 //
 // The trial usually takes a few milliseconds. If the NIC does not complete a write, each method
 // waits 0.1 s, or 0.5 s if HETCOMM_DEVICE_PATH=direct forbids staging. The device's own copies take

@@ -18,10 +18,10 @@ namespace {
 
 // Time for receiving data that arrived before the TCP connection ended.
 constexpr uint64_t kLingerNs = 2'000'000;
-// Time for receiving data after rdma_cm has reported the end. It is longer, since the peer's last
-// data may arrive after that report.
+// Time for receiving data after rdma_cm has reported a disconnect. It is longer, since the peer's
+// last data may arrive after that report.
 constexpr uint64_t kCmLingerNs = 20'000'000;
-// Time for which a connection is watched after a source was revoked.
+// Time for which a connection is suspect after the source of a get was revoked.
 constexpr uint64_t kSuspectNs = 2'000'000'000;
 constexpr const char* kRefuses = "the device refuses work requests";
 
@@ -41,7 +41,7 @@ RdmaEndpoint::RdmaEndpoint(Port& port, EndpointTable& table, Connected connected
       bulks_(port, *pair_, credits_, connected.peer.slot_bytes),
       exposures_(port.memory_regions()) {
   if (cm_) cm_->set_handler(*this);
-  // Running out of memory is detected here, before the endpoint is registered.
+  // Reserves memory first, so a lack of memory is detected before the endpoint is registered.
   port_.completions().make_room_for(number_);
   table_.add(*this);
   port_.completions().bring_back(number_);
@@ -107,9 +107,9 @@ void RdmaEndpoint::revoke(const RemoteKey& key) {
   Exposure* exposure = exposures_.find(key);
   if (exposure == nullptr) return;
   if (exposure->access == Access::kGetSource) {
-    // Without its memory region the peer cannot read the memory, and a read breaks the connection.
-    // Soft-RoCE then puts this side's queue pair into the error state without informing either
-    // side.
+    // Once its memory region is destroyed, the peer cannot read the memory, and an attempted read
+    // breaks the connection. Soft-RoCE then puts this side's queue pair into the error state
+    // without informing either side.
     if (exposures_.revoke(*exposure)) {
       suspect_until_ns_ = deadline_after(now_ns(), kSuspectNs);
       table_.note_suspect();
@@ -143,7 +143,7 @@ bool RdmaEndpoint::flushed() const {
 
 Passage RdmaEndpoint::passage() const {
   if (pair_ == nullptr) return passage_;
-  // Without an error of the device nothing says that the network has lost the rest.
+  // Unless the device reports an error, nothing shows that the network has lost the rest.
   return some_passed() ? Passage::kPassed : Passage::kNothing;
 }
 
@@ -238,7 +238,7 @@ int RdmaEndpoint::progress() {
     handler_->on_failed(why_);
     return 1;
   }
-  // A consumed receive counts as owed once it is posted again.
+  // A consumed receive counts as owed only after it has been reposted.
   if (port_.receives().unposted() == 0) credits_.note_posted();
   done += report();
   if (state_ != State::kOpen) return done + 1;
@@ -271,7 +271,8 @@ void RdmaEndpoint::probe() {
   posted_at_probe_ = pair_->posted();
 }
 
-// Makes the upcalls for completed bulks and for room to send. Returns the number of upcalls.
+// Makes the upcalls for completed bulks, and on_writable() if it is due. Returns the number of
+// upcalls.
 int RdmaEndpoint::report() {
   int done = 0;
   while (bulks_.has_completed()) {
@@ -301,7 +302,7 @@ bool RdmaEndpoint::prepare_sleep() {
     pair_->nudge();
     flush_posts();
   }
-  // A closing endpoint may sleep: deadline_ns() ends the sleep.
+  // A closing endpoint can sleep, since deadline_ns() limits the sleep.
   if (state_ == State::kClosing) return !bulks_.has_completed();
   return !has_urgent_work() && !has_silent_tail();
 }
@@ -332,7 +333,7 @@ void RdmaEndpoint::on_ended(const Status& why) {
   if (state_ != State::kFailed) close(why, kCmLingerNs);
 }
 
-// Closes the connection after receiving data that has already arrived.
+// Starts to close the connection. Data that has already arrived is still delivered for |linger_ns|.
 void RdmaEndpoint::close(Status why, uint64_t linger_ns) {
   // Uses the real clock, since the coarse clock may be stale.
   const uint64_t deadline = deadline_after(now_ns(), linger_ns);

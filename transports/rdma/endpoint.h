@@ -1,13 +1,13 @@
 // RdmaEndpoint is one connection: a queue pair, and the TCP connection over which it was
-// established. If the TCP connection ends, the peer has closed or died, and the endpoint closes. It
-// also closes if the rdma_cm connection ends, where there is one.
+// established. If the TCP connection ends, the peer has closed or died, and the endpoint closes.
+// The endpoint also closes when its rdma_cm connection, if any, ends.
 //
 //   kOpen --(TCP or rdma_cm ends)--> kClosing --(a short time passes)--> kFailed --> on_failed
 //     \------(completion with an error, revoke, cancel, protocol error)--------^
 //
-// A closing endpoint sends nothing, but takes the data that has already arrived. A failing endpoint
-// stops, drains and destroys its queue pair, so the device no longer accesses memory for this
-// connection.
+// A closing endpoint sends nothing, but still delivers data that has already arrived. A failing
+// endpoint stops, drains and destroys its queue pair, so the device no longer accesses memory for
+// this connection.
 #pragma once
 
 #include <cstdint>
@@ -36,7 +36,7 @@ struct Connected {
   std::unique_ptr<QueuePair> pair;  // connected to |peer|
   Parameters peer;
   UniqueFd socket;
-  std::unique_ptr<CmConnection> cm;  // null if made without rdma_cm
+  std::unique_ptr<CmConnection> cm;  // null if established without rdma_cm
 };
 
 class RdmaEndpoint final : public Endpoint,
@@ -81,11 +81,11 @@ class RdmaEndpoint final : public Endpoint,
   // Records that all work posted up to |id| has completed. Makes no upcalls.
   void on_sent(uint64_t id);
   // Breaks the connection without upcalls. The next progress() with a handler calls on_failed. This
-  // function never fails, and may be called at any time.
-  // |unanswered|: the device gave up a request, since the peer answered none of its retries.
+  // function never fails, and may be called at any time. |unanswered| says that the device has
+  // abandoned a request because the peer answered none of its retries.
   void break_off(std::string_view reason, bool unanswered = false) noexcept;
-  // Sends as much as possible, and makes the upcalls that are due, on_failed among them. Returns
-  // the number of actions.
+  // Sends as much as possible, and makes the upcalls that are due, including on_failed. Returns the
+  // number of actions.
   int progress();
   // Returns whether progress() must be called again immediately, without waiting for an event.
   bool has_urgent_work() const;
@@ -95,17 +95,17 @@ class RdmaEndpoint final : public Endpoint,
   }
   // Requests confirmation of unsignalled work if nothing was posted since the previous call.
   void look_at_tail();
-  // Prepares for sleep, so that every change causes an event. Returns false if there is work to do
-  // at once.
+  // Prepares for sleep: afterwards every change causes an event. Returns false if there is work to
+  // do immediately.
   bool prepare_sleep();
-  // Returns whether the queue pair may have stopped without a report; see revoke(). This is
+  // Returns whether the queue pair may have stopped without an error report; see revoke(). This is
   // possible until suspect_until_ns().
   bool is_suspect() const { return pair_ != nullptr && suspect_until_ns_ != 0; }
   uint64_t suspect_until_ns() const { return suspect_until_ns_; }
   bool has_broken_in_silence() const { return pair_->is_in_error(); }
   void trust() { suspect_until_ns_ = 0; }
-  // Sends the peer an empty write if there was no activity since the previous call. Either the
-  // peer's device answers or the connection breaks.
+  // Sends the peer an empty write if this side has posted nothing since the previous call. Either
+  // the peer's device answers or the connection breaks.
   void probe();
   uint64_t deadline_ns() const { return state_ == State::kClosing ? deadline_ns_ : kForever; }
 

@@ -55,7 +55,7 @@ int EndpointTable::run_active() {
     active_[i] = nullptr;
   }
   urgent_ = urgent_ || urgent;
-  // Handles the usual case first: only the last endpoint has left, or none.
+  // Removes the gaps at the end first. Usually there are no others.
   while (!active_.empty() && active_.back() == nullptr) active_.pop_back();
   if (active_.size() < 2) return done;
   size_t kept = 0;
@@ -69,7 +69,7 @@ int EndpointTable::run_active() {
 }
 
 void EndpointTable::look_at_tails() {
-  // A device failure in this loop activates other endpoints.
+  // A device failure in this loop activates other endpoints, so the vector may grow.
   for (size_t i = 0, count = active_.size(); i < count; ++i) {
     if (active_[i] != nullptr) active_[i]->look_at_tail();
   }
@@ -77,7 +77,7 @@ void EndpointTable::look_at_tails() {
 
 bool EndpointTable::prepare_sleep() {
   bool may_sleep = true;
-  // A device failure in this loop activates other endpoints.
+  // A device failure in this loop activates other endpoints, so the vector may grow.
   for (size_t i = 0; i < active_.size(); ++i) {
     if (active_[i] != nullptr && !active_[i]->prepare_sleep()) may_sleep = false;
   }

@@ -3,7 +3,7 @@
 //
 // Idle endpoints need attention in three cases: unsignalled work that nothing will confirm (a
 // silent tail), a revocation that may have silently stopped a queue pair, and a broken path. The
-// table checks for each case when the transport asks it to.
+// transport calls one function of the table for each case.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,7 @@ namespace hetcomm::rdma {
 
 class EndpointTable {
  public:
-  // Adds an endpoint. Reserves room first, so that activate() never fails.
+  // Adds an endpoint. Reserves memory first, so that activate() never fails.
   void add(RdmaEndpoint& endpoint);
   void remove(RdmaEndpoint& endpoint);
   // Returns the endpoint with queue pair |number|; nullptr if there is none.
@@ -30,18 +30,19 @@ class EndpointTable {
   // Returns the number of endpoints that have not failed; each has a queue pair.
   size_t queue_pairs() const;
 
-  // Lists the endpoint as active: its progress() is called until it has no urgent work.
+  // Lists the endpoint as active until it has neither urgent work nor a silent tail.
   void activate(RdmaEndpoint& endpoint) {
     urgent_ = true;
     if (endpoint.active_index != RdmaEndpoint::kInactive) return;
     endpoint.active_index = active_.size();
     active_.push_back(&endpoint);
   }
-  // Lets active endpoints make progress. Returns the number of actions.
+  // Calls progress() of the active endpoints if one of them may have urgent work. Returns the
+  // number of actions.
   int progress() { return urgent_ ? run_active() : 0; }
-  // Requests confirmation of unsignalled work from active endpoints.
+  // Calls look_at_tail() of the active endpoints.
   void look_at_tails();
-  // Prepares all active endpoints for sleep. Returns false if one has work to do at once.
+  // Prepares all active endpoints for sleep. Returns false if one has work to do immediately.
   bool prepare_sleep();
   bool has_urgent_work() const;
   uint64_t next_deadline_ns() const;
@@ -49,9 +50,10 @@ class EndpointTable {
   // Records that at least one endpoint is suspect (RdmaEndpoint::is_suspect).
   void note_suspect() { has_suspects_ = true; }
   bool has_suspects() const { return has_suspects_; }
-  // Breaks suspects whose queue pair has stopped, and clears suspects whose time has expired.
+  // Breaks the connections of suspects whose queue pair has stopped, and clears suspects whose time
+  // has expired.
   void check_suspects(uint64_t now);
-  // Probes the peer's device on all silent connections.
+  // Probes the peer's device on all idle connections.
   void probe_idle();
   // Breaks connections whose local address no longer exists.
   void check_addresses();

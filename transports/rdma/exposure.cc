@@ -10,12 +10,12 @@ Result<RemoteKey> ExposureTable::add(const iovec& piece, Access access, uint64_t
     return Status(Code::kOutOfResources, "rdma: too much memory is exposed to one peer");
   }
   const bool put = access == Access::kPutTarget;
-  // The slot is reserved first, so that a registration is always recorded.
+  // Reserves the slot first, so that nothing can fail after the registration.
   const uint32_t slot = reserve();
   MemoryRegion* memory_region = nullptr;
   std::byte* copied_to = nullptr;
   if (piece.iov_len > 0) {
-    // The device writes to a target, which also requires the local right.
+    // Remote write access also requires local write access.
     const int rights =
         put ? IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE : IBV_ACCESS_REMOTE_READ;
     Result<MemoryRegion*> made = cache_.acquire(piece.iov_base, piece.iov_len, rights);
@@ -50,13 +50,13 @@ Result<RemoteKey> ExposureTable::add(const iovec& piece, Access access, uint64_t
                      .kind = kind});
 }
 
-// Returns the next free slot. Adds slots until there are kFirst, so that no slot is soon reused.
+// Returns the next free slot. Adds slots until there are kFirst, so that a slot is not reused soon.
 uint32_t ExposureTable::reserve() {
   constexpr size_t kFirst = 64;
   if (first_free_ != kNone && slots_.size() >= kFirst) return first_free_;
   if (slots_.size() < kMaxExposures) {
     slots_.emplace_back();
-    // A new slot was never used, so it goes to the front of the list.
+    // A new slot has never been used, so it goes to the front of the list.
     const auto fresh = static_cast<uint32_t>(slots_.size() - 1);
     slots_[fresh].next_free = std::exchange(first_free_, fresh);
     if (last_free_ == kNone) last_free_ = fresh;

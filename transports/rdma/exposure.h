@@ -14,8 +14,8 @@ namespace hetcomm::rdma {
 
 struct Exposure {
   MemoryRegion* memory_region = nullptr;  // null for empty memory and copied targets
-  // Address of a put target that could not be registered: the processor copies fragments to it.
-  // Null for all other memory.
+  // Address of a put target that could not be registered: the CPU copies fragments to it. Null for
+  // all other memory.
   std::byte* copied_to = nullptr;
   uint64_t cookie = 0;
   uint64_t length = 0;
@@ -36,7 +36,7 @@ class ExposureTable {
   // Adds |piece|. A target that cannot be registered for lack of resources becomes a copied target,
   // unless it is device memory.
   Result<RemoteKey> add(const iovec& piece, Access access, uint64_t cookie);
-  // Returns the live entry that |key| names; nullptr if there is none.
+  // Returns the live entry that |key| refers to; nullptr if there is none.
   Exposure* find(const RemoteKey& key);
   Exposure* find(uint32_t immediate);
   void remove(Exposure& exposure);
@@ -52,8 +52,8 @@ class ExposureTable {
 
   MemoryRegionCache& cache_;
   std::vector<Exposure> slots_;
-  // Head and tail of the list of unused slots. The slot that was unused for longest is taken first.
-  // The list is linked through the slots, so no slot is lost if memory runs out.
+  // Head and tail of the list of unused slots. The slot that has been unused longest is reused
+  // first. The list is linked through the slots, so freeing a slot needs no memory.
   uint32_t first_free_ = kNone;
   uint32_t last_free_ = kNone;
 };

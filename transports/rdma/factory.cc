@@ -30,8 +30,8 @@ class RdmaFactory final : public TransportFactory {
   }
 
   bool can_use(const Config& config, const BoundNic& nic) const override {
-    // HETCOMM_RDMA_NIC also sets the order of the ports. If it is set, no transport of this kind is
-    // bound to an interface.
+    // HETCOMM_RDMA_NIC also sets the order of the ports. If it is set, no RDMA transport is bound
+    // to an interface.
     return !nic.rdma_port.empty() && config.text(variable::kRdmaNic).empty() && table().ok();
   }
 

@@ -1,4 +1,4 @@
-// Makes this folder's factory for the list of transports in src/capi/context.cc.
+// Declares the factory of the RDMA transport, which src/capi/context.cc adds to its list.
 #pragma once
 
 #include <memory>
@@ -19,7 +19,7 @@ struct Cm;
 std::unique_ptr<TransportFactory> make_factory(const Verbs& verbs, const Cm* cm = nullptr);
 
 }  // namespace rdma
-// Logs one warning for every name in HETCOMM_RDMA_NIC that is no device of this host. Without
+// Logs one warning for every name in HETCOMM_RDMA_NIC that is not a device of this host. Without
 // libibverbs, logs that the variable has no effect.
 void warn_of_unknown_rdma_devices(const Config& config, Log& log);
 

@@ -72,8 +72,8 @@ struct Pages {
   const size_t size;
 };
 
-// Taker removes memory in a separate thread. It maps over the memory, so that no hole is left for
-// other mappings.
+// Taker removes memory in a separate thread. It maps new pages over the memory, so that other
+// mappings cannot occupy the addresses.
 struct Taker {
   Status start(std::byte* begin, size_t bytes) {
     page = begin;
@@ -141,7 +141,8 @@ MemoryEvents::MemoryEvents(UniqueFd stop) : process_(getpid()), stop_(std::move(
 
 Status MemoryEvents::open() {
   {
-    // A surviving child would keep the kernel waiting for readers of the inherited descriptor.
+    // A child that outlives this process must not keep the descriptor open, since the kernel would
+    // wait for it to read the events.
     NoFork no_fork;
     events_ = open_events();
     if (events_.valid()) no_fork.close_in_children(events_.get());
@@ -156,7 +157,7 @@ Status MemoryEvents::open() {
   return {};
 }
 
-// Closes the descriptor and ends the thread. Nothing is watched at this point.
+// Closes the descriptor and stops the thread. Nothing is watched at this point.
 MemoryEvents::~MemoryEvents() {
   if (process_ != getpid()) {
     // The thread belongs to another process, and the descriptor was closed when this process was
@@ -216,15 +217,17 @@ void MemoryEvents::let_go(const MemoryRange& range, size_t from) {
 }
 
 bool MemoryEvents::changing() const {
-  // The request is empty. The kernel first checks whether it has to answer EAGAIN.
+  // The request is empty, so it changes nothing. The kernel first checks for changes in progress,
+  // and reports them as EAGAIN.
   uffdio_writeprotect nothing{};
   const bool again = ioctl(events_.get(), UFFDIO_WRITEPROTECT, &nothing) != 0 && errno == EAGAIN;
   std::atomic_thread_fence(std::memory_order_acquire);
   return again;
 }
 
-// Determines whether changing() can be trusted. Linux before 5.15 forgot one call when another call
-// ended. In this test two threads remove one page each while no reader runs.
+// Tests whether changing() is reliable. Before version 5.15, Linux lost track of one pending call
+// when another call ended. In this test two threads remove one page each while no thread reads
+// events.
 Status MemoryEvents::try_out() {
   const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
   Pages pages(2 * page);
@@ -235,7 +238,8 @@ Status MemoryEvents::try_out() {
   const auto try_it = [&]() -> Status {
     if (!watch({first, first + 2 * page})) return failed;
     if (changing()) return failed;
-    // The first thread waits for its event to be read. The second has at least removed its page.
+    // The first thread is blocked until its event is read. The second has at least removed its
+    // page.
     HETCOMM_RETURN_IF_ERROR(takers[0].start(pages.begin, page));
     if (!comes(events_.get()) || !changing()) return failed;
     HETCOMM_RETURN_IF_ERROR(takers[1].start(pages.begin + page, page));
@@ -252,7 +256,7 @@ Status MemoryEvents::try_out() {
   try {
     status = try_it();
   } catch (const std::bad_alloc&) {
-    // |status| already says that memory ran out. The threads that were started are joined below.
+    // |status| is already kOutOfMemory. The threads that were started are joined below.
   }
   // Closing the descriptor releases the threads that wait for their events to be read, so they can
   // be joined.
@@ -302,7 +306,7 @@ void MemoryEvents::run() {
 void MemoryEvents::read_events() {
   std::array<uffd_msg, 16> messages;
   sequence_.fetch_add(1, std::memory_order_seq_cst);
-  // From here on callers of munmap may continue.
+  // From here on, blocked callers of munmap can continue.
   const ssize_t got = read(events_.get(), messages.data(), sizeof(messages));
   const size_t count = got > 0 ? static_cast<size_t>(got) / sizeof(uffd_msg) : 0;
   {

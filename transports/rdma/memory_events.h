@@ -21,7 +21,7 @@ namespace hetcomm::rdma {
 
 class MemoryEvents {
  public:
-  // Returns the process-wide object. Creates it if there is none.
+  // Returns the process-wide object. Creates it if it does not exist.
   static Result<std::shared_ptr<MemoryEvents>> get();
   ~MemoryEvents();
   MemoryEvents(const MemoryEvents&) = delete;
@@ -53,17 +53,18 @@ class MemoryEvents {
 
   // The process that created this object. A forked child has a copy of the object, but no thread.
   const pid_t process_;
-  // The userfaultfd. The thread closes it, if there is one. In a forked child it is already closed.
+  // The userfaultfd. The reader thread closes it if that thread was started. In a forked child it
+  // is already closed.
   UniqueFd events_;
   UniqueFd stop_;
 
-  // Held during system calls and allocations. The thread never takes it.
+  // Held during system calls and allocations. The reader thread never locks it.
   std::mutex watched_mutex_;
   std::vector<MemoryRange> watched_;
 
   std::atomic<uint64_t> sequence_{0};
   std::mutex lost_mutex_;
-  std::array<MemoryRange, MemoryMonitor::kMax> lost_{};  // a ring
+  std::array<MemoryRange, MemoryMonitor::kMax> lost_{};  // ring buffer
   uint64_t lost_count_ = 0;                              // number of ranges lost since the start
 
   // Leaked in a forked child, where another thread may have its id.

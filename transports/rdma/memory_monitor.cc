@@ -10,10 +10,10 @@
 namespace hetcomm::rdma {
 namespace {
 
-// A thread that unmaps usually continues after some microseconds. After this time, registering
-// again costs no more than waiting.
+// A thread that unmaps memory usually continues after a few microseconds. After this time,
+// registering again costs no more than waiting.
 constexpr uint64_t kSettleNs = 100'000;
-// Limit for waiting until the thread that reads events has recorded an event that it has read.
+// Time limit for the reader thread to record an event that it has read.
 constexpr uint64_t kReadNs = 20'000'000;
 
 }  // namespace
@@ -36,7 +36,7 @@ bool MemoryMonitor::watch(const MemoryRange& range) {
   try {
     if (events_->watch(range)) return true;
   } catch (...) {
-    // A monitor unwatches only its own ranges.
+    // The destructor must not unwatch a range that is not watched.
     watched_.pop_back();
     throw;
   }
@@ -69,8 +69,8 @@ void MemoryMonitor::take(Lost& out) {
   for (uint64_t deadline = 0; (now & 1) != 0; now = events_->sequence()) {
     if (deadline == 0) deadline = deadline_after(now_ns(), kReadNs);
     if (now_ns() >= deadline) {
-      // The reader has not recorded the events that it has read, so any memory may be lost. The
-      // caller has to ask again.
+      // The reader thread has not recorded the events that it has read, so any memory may be lost.
+      // The caller must call take() again.
       out.count = 0;
       out.all = true;
       return;

@@ -1,5 +1,5 @@
 // MemoryMonitor reports which watched memory was unmapped, moved or discarded (munmap, mremap, brk,
-// mmap over it, madvise). It knows of a loss before the responsible call returns. It uses only the
+// mmap over it, madvise). It records a loss before the responsible call returns. It uses only the
 // events of the kernel's userfaultfd. Memory is watched in write-protect mode but never protected,
 // so no access ever faults.
 //
@@ -7,8 +7,8 @@
 // the events. The thread takes no lock that is ever held during an allocation, and allocates
 // nothing, since it could otherwise wait for its own event.
 //
-// The caller is blocked, but the addresses are not: another thread may have mapped them again
-// before the event arrives. The kernel counts changes in progress from before the memory
+// The caller is blocked, but its addresses are already free: another thread may have mapped them
+// again before the event arrives. The kernel counts changes in progress from before the memory
 // disappears. It answers EAGAIN to other userfaultfd requests until the changes are complete.
 // settle() checks for this answer.
 //
@@ -35,7 +35,7 @@ struct MemoryRange {
 
 class MemoryEvents;
 
-// One user's view of the events. Not thread-safe.
+// Each user has its own monitor. Not thread-safe.
 class MemoryMonitor {
  public:
   // Creates a monitor. Returns kUnsupported if the kernel or the container does not allow it.
@@ -55,8 +55,8 @@ class MemoryMonitor {
   void unwatch(const MemoryRange& range);
 
   // Returns true if anything_lost() covers all watched memory that has become free for reuse. Waits
-  // up to 0.1 ms for calls that unmap memory. Returns false if one has not ended by then: watched
-  // memory may be lost without a report yet. Costs at least one system call.
+  // up to 0.1 ms for calls that unmap memory. Returns false if one has not returned by then:
+  // watched memory may be lost without a report yet. Costs at least one system call.
   bool settle();
 
   static constexpr size_t kMax = 256;
@@ -67,8 +67,9 @@ class MemoryMonitor {
   };
   // Returns false if no memory was lost since the last take(). Costs one load.
   bool anything_lost() const;
-  // Reports the memory lost since the last take(): by calls that have returned, or before settle()
-  // returned true. Some of it may belong to other monitors.
+  // Reports the memory lost since the last take(). This covers all calls that have returned, and
+  // everything that was lost before settle() returned true. Some of the memory may belong to other
+  // monitors.
   void take(Lost& out);
 
  private:
@@ -77,7 +78,7 @@ class MemoryMonitor {
   const std::shared_ptr<MemoryEvents> events_;
   std::vector<MemoryRange> watched_;
   uint64_t seen_ = 0;   // the events' sequence number at the last take()
-  uint64_t taken_ = 0;  // the process's losses that take() has covered so far
+  uint64_t taken_ = 0;  // number of the process's losses that take() has reported
 };
 
 }  // namespace hetcomm::rdma

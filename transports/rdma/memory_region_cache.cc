@@ -13,7 +13,7 @@
 namespace hetcomm::rdma {
 namespace {
 
-// Most memory regions that are cached. Each may split a mapping of the process in three.
+// The maximum number of cached memory regions. Each may split a mapping of the process in three.
 constexpr size_t kMaxKept = 1024;
 constexpr int kRemote = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
 
@@ -145,7 +145,7 @@ void MemoryRegionCache::stop_keeping(const MemoryRegion::Id& id, const Attached*
 
 Result<MemoryRegion*> MemoryRegionCache::try_add(const MemoryRegion::Id& id, const Attached* device,
                                                  bool keep) {
-  // Nothing may fail after the device has registered the memory.
+  // Allocates everything first: nothing may fail after the device has registered the memory.
   List own(1);
   MemoryRegion& region = own.front();
   region.self_ = own.begin();
@@ -300,7 +300,7 @@ Status MemoryRegionCache::attach(const DeviceRange& range, DeviceWay way) {
   device->way = way;
   MemoryRegion& whole = device->whole;
   whole.id_ = {reinterpret_cast<uint64_t>(range.placeholder), range.length, IBV_ACCESS_LOCAL_WRITE};
-  // The range is recorded first, so that the device always releases it.
+  // Records the range first, so that nothing can fail after the device has registered it.
   const auto at = devices_.emplace(whole.id_.address, std::move(device)).first;
   const auto taken_back = [&](Status why) {
     devices_.erase(at);

@@ -1,23 +1,24 @@
 // MemoryRegionCache creates memory regions over user memory, and caches them for reuse where that
 // is safe.
 //
-// Reuse is safe if the cache notices that memory disappears. A memory region pins pages, and memory
-// that is unmapped and mapped again has different pages. The device would then write to pages that
-// no one sees. MemoryMonitor (userfaultfd events) tells the cache of lost memory. Memory that
-// cannot be watched is registered for each operation and released after it, which is slower but
-// always correct. If the kernel does not allow watching, this holds for all memory. Hooks on malloc
-// and munmap are not used, since they miss calls that bypass them.
+// Reuse is safe if the cache is notified when memory disappears. A memory region pins pages, and
+// memory that is unmapped and mapped again has different pages. The device would then write to
+// pages that the process no longer maps. MemoryMonitor (userfaultfd events) reports lost memory to
+// the cache. Memory that cannot be watched is registered for each operation and released after it,
+// which is slower but always correct. If the kernel does not allow watching, this applies to all
+// memory. Hooks on malloc and munmap are not used, since they miss calls that bypass them.
 //
-// A memory region whose key peers get covers exactly the requested range, so they reach nothing
-// else. When cached regions exceed |limit_bytes|, idle ones are dropped, least recently used first.
+// A memory region whose key is given to peers covers exactly the requested range, so peers can
+// access nothing else. When cached regions exceed |limit_bytes|, idle ones are dropped, least
+// recently used first.
 //
 // After fork() the child must not use the context. The parent's memory regions remain correct,
 // since the kernel immediately copies pinned pages for the child. Before Linux 5.12, ibv_fork_init
 // protects them instead.
 //
-// Device memory is named by its placeholder (DeviceRange). For this side's own use, one memory
-// region covers all of it while it is attached. Other regions of device memory may be cached until
-// detach(), since device memory does not disappear before.
+// Device memory is identified by its placeholder (DeviceRange). While it is attached, one memory
+// region covers all of it for local access. Other regions of device memory may be cached until
+// detach(), since device memory does not disappear before that.
 #pragma once
 
 #include <cstdint>
@@ -41,7 +42,7 @@ class MemoryRegion {
  public:
   uint32_t lkey() const { return mr_->lkey; }
   uint32_t rkey() const { return mr_->rkey; }
-  // Returns the address by which work requests and keys name |byte|.
+  // Returns the address of |byte| for work requests and keys.
   uint64_t address_of(const void* byte) const { return reinterpret_cast<uint64_t>(byte) + shift_; }
 
  private:
@@ -73,8 +74,8 @@ Result<ibv_mr*> register_memory(const Verbs& verbs, ibv_pd* pd, void* address, u
 
 class MemoryRegionCache {
  public:
-  // |limit_bytes| 0: nothing is cached. |strict|: memory regions whose keys peers may have are
-  // neither cached nor shared between users.
+  // If |limit_bytes| is 0, nothing is cached. If |strict| is true, memory regions whose keys peers
+  // may hold are neither cached nor shared between users.
   MemoryRegionCache(const Verbs& verbs, ibv_pd* pd, uint64_t limit_bytes, bool strict, Log& log);
   ~MemoryRegionCache();
   MemoryRegionCache(const MemoryRegionCache&) = delete;
@@ -84,16 +85,16 @@ class MemoryRegionCache {
   // release().
   Result<MemoryRegion*> acquire(const void* address, uint64_t length, int access);
   // Acquires |part| of |whole|. The region covers all of |whole| if that is device memory or can be
-  // cached, since the other parts follow. Otherwise the region covers only |part|, since each part
-  // is pinned and released separately.
+  // cached, since the other parts are usually acquired next. Otherwise the region covers only
+  // |part|, since each part is pinned and released separately.
   Result<MemoryRegion*> acquire_part(const iovec& whole, const iovec& part, int access);
   void release(MemoryRegion* region);
-  // Releases |region|. Returns true if no peer can reach the memory through it any longer. Returns
-  // false if nothing was done, since the region has other users or the device does not release it.
+  // Releases |region|. Returns true if no peer can access the memory through it any longer. Returns
+  // false without effect if the region has other users or the device does not release it.
   bool revoke(MemoryRegion* region);
 
-  // Returns whether the processor may copy the bytes of |extents|, which could not be registered
-  // for the reason |why|. Logs the first such case.
+  // Returns whether the CPU may copy the bytes of |extents|, which could not be registered for the
+  // reason |why|. Logs the first such case.
   bool may_copy(const Status& why, Extents extents);
 
   // Creates a memory region that is not cached. The caller destroys it.

@@ -1,10 +1,10 @@
-// MessagePort sends the messages of one connection, and reads the heads of those that arrive. It
-// handles the credits in the heads. A head is short, since it is encoded relative to the previous
-// one (decode_head).
+// MessagePort sends the messages of one connection, and reads the heads of incoming messages. It
+// also handles the credits in the heads. A head is short, since it is encoded relative to the
+// previous one (decode_head).
 //
-// send() does not check for room, so the caller checks first. A posted message is sent immediately,
-// together with everything added to the queue pair before it. send() is forced inline, since short
-// messages pay for every call.
+// send() does not check whether a message can be sent, so the caller calls can_send() first. A
+// posted message is sent immediately, together with everything added to the queue pair before it.
+// send() is forced inline, since the overhead of a call is noticeable in short messages.
 #pragma once
 
 #include <array>
@@ -22,7 +22,7 @@ namespace hetcomm::rdma {
 
 class MessagePort {
  public:
-  // |peer_slot_bytes|: size of the peer's receives. |slot_bytes|: size of this side's receives.
+  // |peer_slot_bytes| is the size of the peer's receives, and |slot_bytes| the size of this side's.
   // |pair| may be destroyed before this object. No function may be called after that.
   MessagePort(QueuePair& pair, Credits& credits, uint32_t peer_slot_bytes, uint32_t slot_bytes)
       : pair_(pair),
@@ -34,7 +34,7 @@ class MessagePort {
   bool fits(uint64_t payload_bytes) const {
     return payload_bytes + kMaxHeadBytes <= peer_slot_bytes_;
   }
-  // Returns whether there is room for a message now.
+  // Returns whether the credits, the send queue and the send slots allow a message now.
   bool can_send(uint64_t payload_bytes) const {
     if (!credits_.allow_message() || pair_.room() < 4) return false;
     return payload_bytes + kMaxHeadBytes <= pair_.max_inline() || pair_.free_slots() > 0;
@@ -51,11 +51,10 @@ class MessagePort {
     gather(payload.extents, payload.offset, {bytes + head, payload.length});
     return post(bytes, size, is_inline);
   }
-  // Returns whether a message that only pays back credits is due and there is room() for its
-  // request.
+  // Returns whether a message that only returns credits is due and the send queue has space for it.
   bool is_payment_due() const { return credits_.is_payment_due() && pair_.room() >= 2; }
   bool can_pay() const { return pair_.max_inline() > 0 || pair_.free_slots() > 0; }
-  // Sends a message that only pays back credits. Returns false if the device refuses it.
+  // Sends a message that only returns credits. Returns false if the device refuses it.
   [[nodiscard]] bool pay_credits();
 
   // Reads the head of an incoming message of |size| bytes, and adds the credits in it. Returns
@@ -73,7 +72,8 @@ class MessagePort {
                         .lkey = pair_.slot_key()};
     credits_.spend();
     pair_.add(work, {&piece, 1}, {.slot = !is_inline}, false);
-    // Flushes now, since the device copies inline data only when it takes the request.
+    // Flushes now, since the device copies inline data only when the request is posted, and |bytes|
+    // may be a local variable of the caller.
     return pair_.flush();
   }
 

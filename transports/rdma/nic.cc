@@ -19,7 +19,7 @@
 namespace hetcomm::rdma {
 namespace {
 
-// The largest usable GID index, plus one: a connection identifies its GID by an 8-bit index.
+// Number of usable GID indices, since a connection identifies its GID by an 8-bit index.
 constexpr uint32_t kGidIndices = 256;
 
 struct Wanted {
@@ -126,7 +126,7 @@ Status read_gids(const PortSource& source, const Config& config, uint32_t length
   return {};
 }
 
-// Returns whether HETCOMM_RDMA_MTU may exceed a port's active MTU.
+// Returns whether HETCOMM_RDMA_MTU can exceed a port's active MTU.
 bool needs_mtu(const Config& config) {
   const std::string_view wanted = config.text(variable::kRdmaMtu);
   return wanted != "auto" && !wanted.empty() && wanted != std::to_string(mtu_bytes(IBV_MTU_256));
@@ -149,7 +149,7 @@ Status read_mtu(const Config& config, ibv_mtu active, Nic& nic) {
   return {};
 }
 
-// Checks whether the port can be used, as far as |source| knows, and fills |nic| if so.
+// Checks whether the port can be used, based on the information in |source|, and if so fills |nic|.
 Status examine(const PortSource& source, const Config& config, Nic& nic) {
   Result<PortState> port = source.read(nic.port);
   if (!port.ok()) return port.status();
@@ -186,7 +186,7 @@ class DeviceList {
   }
   int count() const { return list_ == nullptr ? 0 : count_; }
   ibv_device* at(int i) const { return list_[i]; }
-  // Returns the reason why there is no list; 0 if there is one.
+  // Returns the error number if the devices cannot be listed; 0 if they can.
   int error() const { return list_ == nullptr ? error_ : 0; }
 
  private:
@@ -196,7 +196,7 @@ class DeviceList {
   int error_;
 };
 
-// Says whether a search leaves the device of the chosen port open.
+// Specifies whether a search leaves the device of the chosen port open.
 enum class Then : uint8_t { kNothing, kOpen };
 
 class Search {
@@ -216,7 +216,7 @@ class Search {
     const DeviceList devices(verbs_);
     if (devices.count() == 0) {
       const bool missing = devices.error() == 0 || devices.error() == ENOSYS;
-      // libibverbs silently skips devices for which no file descriptor is left.
+      // libibverbs silently skips devices when the process has no file descriptor left.
       if (missing && then_ == Then::kOpen && !names_.empty()) {
         return Status(Code::kOutOfResources,
                       fmt::format("rdma: no device is listed, and {} was found before: it is gone, "
@@ -260,7 +260,7 @@ class Search {
 
   void add_refusal(const std::string& text) { refused_ += (refused_.empty() ? "" : "; ") + text; }
 
-  // Tries the ports of the device that |wanted| names, or of all devices.
+  // Tries the ports of the device in |wanted|, or of all devices if |wanted| is null.
   void try_devices(const DeviceList& devices, const Wanted* wanted) {
     for (int i = 0; i < devices.count(); ++i) {
       const std::string name = verbs_.get_device_name(devices.at(i));
@@ -270,7 +270,7 @@ class Search {
   }
 
   void try_device(ibv_device* device, const std::string& name, uint8_t only) {
-    // The library knows the type even if the device is not open.
+    // The transport type is known even if the device is not open.
     if (device->transport_type != IBV_TRANSPORT_IB) {
       add_refusal(fmt::format("{}: {}", name,
                               device->transport_type == IBV_TRANSPORT_IWARP
@@ -278,8 +278,9 @@ class Search {
                                   : "neither InfiniBand nor RoCE"));
       return;
     }
-    // The kernel's files suffice unless the active MTU matters, which no file contains. Without
-    // permission the device is opened nevertheless, since the failure says why it cannot be used.
+    // The kernel's files are sufficient unless the active MTU matters, which no file contains. A
+    // device without access permission is opened anyway, since the error shows why it cannot be
+    // used.
     if (then_ == Then::kNothing && !needs_mtu(config_) && verbs_.may_open(device)) {
       const PortFiles files(verbs_.files_of(device));
       if (files.ports() > 0) {
@@ -303,7 +304,7 @@ class Search {
     if (taken) best_.context = then_ == Then::kOpen ? std::move(context) : nullptr;
   }
 
-  // Tries the ports that |source| knows. |context| is null if their device is not open. Returns
+  // Tries the ports that |source| describes. |context| is null if their device is not open. Returns
   // true if one of them is the best so far.
   bool try_ports(const PortSource& source, ibv_context* context, const ibv_device_attr& limits,
                  const std::string& name, uint8_t only) {

@@ -21,7 +21,7 @@ namespace hetcomm::rdma {
 
 using GidBytes = std::array<std::byte, 16>;
 
-// Kinds of GIDs, best first. Two ports can reach each other only by GIDs of the same kind.
+// Kinds of GIDs, best first. Two ports can reach each other only through GIDs of the same kind.
 enum class GidKind : uint8_t {
   kRoceV2Ipv4 = 1,
   kRoceV2Ipv6 = 2,
@@ -50,7 +50,7 @@ struct Nic {
   bool was_open = false;
   uint32_t max_message_bytes = 0;
   ibv_device_attr limits{};
-  // Returns whether the device is Soft-RoCE, by its vendor id. Soft-RoCE is unreliable after a
+  // Returns whether the vendor id identifies Soft-RoCE. Soft-RoCE is unreliable after a
   // retransmission (README.md).
   bool is_soft_roce() const { return limits.vendor_id == kSoftRoceVendor; }
   static constexpr uint32_t kSoftRoceVendor = 0xffffff;
@@ -64,14 +64,14 @@ struct Nic {
 
 uint32_t mtu_bytes(ibv_mtu mtu);
 
-// A port that was chosen. Its device is closed.
+// A chosen port. Its device is closed.
 struct FoundNic {
   Nic nic;
   std::string others;  // rejected ports, with reasons
 };
-// Finds the best port, or the port |instance| places after it. Ports that are too slow to share
-// load with the best port are left out. Briefly opens a device if the kernel's files do not contain
-// enough information.
+// Finds the best port, or the port |instance| positions after it in the order of preference. Ports
+// that are too slow to share load with the best port are left out. Briefly opens a device if the
+// kernel's files do not contain enough information.
 Result<FoundNic> find_nic(const Verbs& verbs, const Config& config, size_t instance = 0);
 // Finds the port called |name| ("mlx5_0:1").
 Result<FoundNic> find_named_nic(const Verbs& verbs, const Config& config, const std::string& name);
@@ -88,12 +88,12 @@ struct OpenNic {
   Nic nic;
   std::string others;  // rejected ports, with reasons
 };
-// Opens the best port. open_named_nic() opens the port called |name|.
+// Opens the device of the best port. open_named_nic() opens the device of the port called |name|.
 Result<OpenNic> open_nic(const Verbs& verbs, const Config& config);
 Result<OpenNic> open_named_nic(const Verbs& verbs, const Config& config, const std::string& name);
 // Rereads the GIDs and the LID of |nic|. If the port cannot be queried, the list of GIDs is empty.
 void refresh_addresses(const Verbs& verbs, ibv_context* context, const Config& config, Nic& nic);
-// Logs one warning for every name in HETCOMM_RDMA_NIC that is no device of this host.
+// Logs one warning for every name in HETCOMM_RDMA_NIC that is not a device of this host.
 void warn_of_unknown_devices(const Verbs& verbs, const Config& config, Log& log);
 // Returns the number of ports that find_nic() can find, at most |most|.
 size_t count_nics(const Verbs& verbs, const Config& config, size_t most);

@@ -70,7 +70,7 @@ Result<PendingConnections::Way> PendingConnections::way_to(ConstByteSpan bytes) 
                                "it alike on all ranks",
                                contact_.by_cm ? "cm" : "exchange",
                                decoded->by_cm ? "cm" : "exchange", decoded->nic));
-    // Logged, since another transport may serve the peer and so hide the mismatch.
+    // Logged because another transport may connect to the peer, which would hide the mismatch.
     if (!std::exchange(warned_, true)) port_.environment().log.warn("{}", differs.text());
     return differs;
   }
@@ -108,8 +108,7 @@ Result<PendingConnections::Way> PendingConnections::way_to(ConstByteSpan bytes) 
 }
 
 void PendingConnections::connect(const Destination& destination, ConstByteSpan contact) {
-  // Opens the port if it is closed, which reads its addresses. They may have changed since the port
-  // was found.
+  // Opening a closed port reads its addresses, which may have changed since the port was found.
   const Status open = port_.broken().ok() ? port_.open() : port_.broken();
   Result<Way> way = open.ok() ? way_to(contact) : Result<Way>(open);
   attempts_.push_back(std::make_unique<ConnectAttempt>(*this, port_, destination, way.status()));
@@ -142,8 +141,8 @@ void PendingConnections::on_accept(StreamSocket socket, const Hello& hello) {
   const size_t before = arrivals_.size();
   bool started = false;
   try {
-    // Before the connection is complete, a peer sends at most as many messages as it has credits.
-    // They are put aside.
+    // Before the connection is complete, a peer can send at most as many messages as it has
+    // credits. Their completions are put aside.
     port_.completions().reserve_aside((before + 1) * port_.settings().credits);
     arrivals_.push_back(
         std::make_unique<Arrival>(*this, port_, hello.source, std::move(socket).take_fd()));
@@ -188,8 +187,7 @@ size_t PendingConnections::queue_pairs() const {
 int PendingConnections::run_timers(uint64_t now) {
   listener_->expire(now);
   int done = 0;
-  // An upcall may start and cancel attempts. So the loop looks up the next due attempt until there
-  // is none.
+  // An upcall may start and cancel attempts, so each iteration looks up the next due attempt again.
   const auto run = [&](auto& list) {
     for (size_t left = list.size(); left > 0; --left) {
       const auto due = std::find_if(list.begin(), list.end(),

@@ -1,5 +1,5 @@
-// PendingConnections establishes connections. It finds the way to a peer, accepts peers, and holds
-// each attempt and arrival until that becomes an endpoint or fails.
+// PendingConnections establishes connections. It finds the addresses for reaching a peer, accepts
+// connections from peers, and holds each attempt and arrival until it becomes an endpoint or fails.
 #pragma once
 
 #include <cstddef>
@@ -25,8 +25,9 @@ class PendingConnections final : public AcceptHandler, public CmListener {
   PendingConnections(Port& port, EndpointTable& endpoints);
   ~PendingConnections();
 
-  // Creates the listener. Call after the port has been found. |use_cm|: also creates the connection
-  // manager on the open port, with |cm|, or with the installed librdmacm if |cm| is null.
+  // Creates the listener. Call after the port has been found. If |use_cm| is true, also creates the
+  // connection manager on the open port, with |cm|, or with the installed librdmacm if |cm| is
+  // null.
   Status open(bool use_cm, const Cm* cm);
   // Starts to accept peers.
   Status start();
@@ -37,14 +38,15 @@ class PendingConnections final : public AcceptHandler, public CmListener {
   // poller.
   void connect(const Destination& destination, ConstByteSpan contact);
   void cancel(const Destination& destination);
-  // Returns whether queue pair |number| belongs to an arrival. Its peer may already send messages.
+  // Returns whether queue pair |number| belongs to an arrival. Its peer may already be sending
+  // messages.
   bool owns(uint32_t number) const;
   // Returns the number of the transport's queue pairs: one for each attempt, for each arrival, and
   // for each endpoint that has not failed.
   size_t queue_pairs() const;
-  // Handles expired deadlines. Makes upcalls. Returns the number of actions. The transport calls it
-  // every 10 ms, and immediately after connect(), so an arrival's deadline may be noticed up to 10
-  // ms late.
+  // Handles expired deadlines, and makes the resulting upcalls. Returns the number of actions. The
+  // transport calls it every 10 ms, and immediately after connect(), so an arrival's deadline may
+  // be noticed up to 10 ms late.
   int run_timers(uint64_t now);
   uint64_t next_timer_ns() const;
 
@@ -53,20 +55,20 @@ class PendingConnections final : public AcceptHandler, public CmListener {
   void on_listener_lost(const Status& why) override { port_.break_down(why.text()); }
 
   // --- for attempts and arrivals
-  // Returns the connection manager; nullptr if connections are made by exchange.
+  // Returns the connection manager; nullptr unless HETCOMM_RDMA_CONNECT=cm.
   ConnectionManager* manager() { return manager_.get(); }
-  // Creates a queue pair. The attempt or arrival that asks is already counted.
+  // Creates a queue pair. The calling attempt or arrival is already included in queue_pairs().
   Result<std::unique_ptr<QueuePair>> make_queue_pair() {
     return port_.make_queue_pair(queue_pairs());
   }
   std::unique_ptr<Endpoint> make_endpoint(Connected connected);
-  // Ends an attempt with its outcome, and reports it to core. Never fails.
+  // Ends |attempt| with the outcome |endpoint|, and reports the outcome to core. Never fails.
   void finish(ConnectAttempt& attempt, Result<std::unique_ptr<Endpoint>> endpoint) noexcept;
-  // Ends an arrival with its outcome. Null |endpoint|: the connection has failed.
+  // Ends |arrival|. If |endpoint| is null, the connection has failed.
   void finish(Arrival& arrival, std::unique_ptr<Endpoint> endpoint) noexcept;
 
  private:
-  // The addresses by which a peer is reached.
+  // The addresses for reaching a peer.
   struct Way {
     std::vector<Address> addresses;
     Gid mine;

@@ -15,10 +15,10 @@ namespace hetcomm::rdma {
 namespace {
 
 constexpr uint32_t kMinConnections = 16;
-// Limit for waiting until a stopped queue pair's work is flushed. Destroying the queue pair ends
-// the work in any case.
+// Time limit for flushing the work of a stopped queue pair. Destroying the queue pair ends the work
+// in any case.
 constexpr uint64_t kDrainNs = 200'000'000;
-// A device that could not be opened is not tried again within this time. Each attempt takes
+// Minimum time between attempts to open a device that could not be opened. Each attempt takes
 // milliseconds.
 constexpr uint64_t kBetweenOpensNs = 100'000'000;
 
@@ -48,7 +48,7 @@ Status Port::open() {
   try {
     status = try_open();
   } catch (const std::bad_alloc&) {
-    close();  // the next attempt may find memory
+    close();  // memory may be available at the next attempt
     return Code::kOutOfMemory;
   }
   if (!status.ok()) close();
@@ -126,8 +126,8 @@ void Port::recycle(const ibv_wc& receive) {
 
 void Port::quiesce(QueuePair& pair) {
   pair.stop();
-  // Requests without IBV_SEND_SIGNALED cause no completion, so a final request shows when all have
-  // ended. If the device refuses that request, |tells| becomes false.
+  // Requests without IBV_SEND_SIGNALED cause no completion, so a final signalled request shows when
+  // all have completed. If the device refuses that request, |tells| becomes false.
   bool tells = true;
   if (!pair.idle()) {
     pair.nudge();
@@ -144,8 +144,8 @@ void Port::quiesce(QueuePair& pair) {
       }
     });
     if (!broken_.ok() || now_ns() >= deadline) break;
-    // The queue is emptied in any case: many devices discard the completions of a destroyed queue
-    // pair, including the receives that they represent.
+    // The completion queue is emptied in any case: many devices discard the completions of a
+    // destroyed queue pair, including the receives that they represent.
     if (fetch() > 0) continue;
     if (pair.idle() || !tells) break;
     sched_yield();

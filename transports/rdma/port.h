@@ -1,8 +1,8 @@
-// Port is the port of one transport, with everything that the transport's connections share:
+// Port is the NIC port of one transport, with everything that the transport's connections share:
 // queues, receives, memory regions, settings.
 //
-//   found   name and addresses are known; the device is closed and costs nothing
-//   open    from the first successful open() on, until destruction
+//   found   name and addresses are known; the device is closed and uses no resources
+//   open    from the first successful open() until destruction
 //
 // Members are destroyed in reverse order, so the device's objects are destroyed before the device.
 #pragma once
@@ -26,12 +26,12 @@ namespace hetcomm::rdma {
 class PortHandler {
  public:
   // Reports that the device has been opened. If the upcall fails, the device is closed again. Any
-  // call of the port that opens the device may make this upcall.
+  // call to the port that opens the device may make this upcall.
   virtual Status on_port_opened() = 0;
   // Reports that the device is about to be closed, since one of its objects could not be created.
   virtual void on_port_closing() noexcept = 0;
-  // Reports that the device or its queues have failed, so no connection can continue. Any call of
-  // the port may make this upcall, also repeatedly.
+  // Reports that the device or its queues have failed, so no connection can continue. Any call to
+  // the port may make this upcall, possibly several times.
   virtual void on_port_broken(std::string_view reason) noexcept = 0;
 
  protected:
@@ -62,10 +62,10 @@ class Port {
   const Verbs& verbs() const { return *verbs_; }
   // Returns the port as found, or as the open device reports it.
   const Nic& nic() const { return is_open() ? device_->nic() : found_; }
-  // Only while the port is open: device(), has_address(), memory_regions(), receives().
+  // device(), has_address(), memory_regions() and receives() require that the port is open.
   Device& device() { return *device_; }
-  // Returns whether the port still has |gid|. Queries the device, since the event of a change may
-  // not have been read yet.
+  // Returns whether the port still has |gid|. Queries the device, since the event that reports a
+  // change may not have been read yet.
   bool has_address(const Gid& gid) const { return device_->gid_at(gid.index) == gid.bytes; }
   MemoryRegionCache& memory_regions() { return *memory_regions_; }
   ReceivePool& receives() { return *receives_; }
@@ -74,16 +74,17 @@ class Port {
 
   // Returns the reason why the port is unusable, or kOk.
   const Status& broken() const { return broken_; }
-  // Records the first reason, and informs the handler.
+  // Marks the port as unusable and calls on_port_broken(). broken() keeps the first reason.
   void break_down(std::string_view reason) noexcept;
 
   // Opens the port, ensures that there are receives for |count| queue pairs, and creates a queue
   // pair. |count| includes the new queue pair.
   Result<std::unique_ptr<QueuePair>> make_queue_pair(size_t count);
   Parameters parameters_of(const QueuePair& pair, const Gid& mine, const GidBytes& peer) const;
-  // Stops |pair| and fetches all its completions. Bounded in time; makes no upcalls.
+  // Stops |pair| and fetches all its completions. Takes a bounded time. Makes no upcalls except
+  // on_port_broken().
   void quiesce(QueuePair& pair);
-  // Discards completions for queue pair |number|, which is stopped and never sent anything.
+  // Discards completions for queue pair |number|, which has been stopped and never sent anything.
   void discard_arrived(uint32_t number);
 
   // Polls the device for completions once. Returns the number fetched.

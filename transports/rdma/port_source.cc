@@ -66,7 +66,8 @@ std::optional<std::string> first_line(const std::string& path) {
   return line;
 }
 
-// Parses e.g. "14.0625 Gb/sec (1X FDR)", whatever the locale. Returns 0 if it is malformed.
+// Parses a rate such as "14.0625 Gb/sec (1X FDR)", independently of the locale. Returns Mbit/s, or
+// 0 if the rate is malformed.
 uint64_t rate_of(std::string_view text) {
   const double gbit = leading_number(text);
   if (!(gbit > 0 && gbit < 1e6)) return 0;
@@ -109,7 +110,8 @@ std::string PortFiles::folder_of(uint8_t port) const {
   return fmt::format("{}/ports/{}", folder_, port);
 }
 
-// Reads state: "4: ACTIVE", link_layer: "Ethernet", lid: "0x1f", rate: "100 Gb/sec (4X EDR)".
+// Reads the files state ("4: ACTIVE"), link_layer ("Ethernet"), lid ("0x1f") and rate ("100 Gb/sec
+// (4X EDR)").
 Result<PortState> PortFiles::read(uint8_t port) const {
   const std::string folder = folder_of(port);
   const auto state = first_line(folder + "/state");
@@ -129,8 +131,8 @@ Result<PortState> PortFiles::read(uint8_t port) const {
   return told;
 }
 
-// Reads gids/3: "0000:0000:0000:0000:0000:ffff:c000:0201", and gid_attrs/types/3: "RoCE v2" or
-// "IB/RoCE v1". The type of an empty entry cannot be read.
+// Reads the files gids/3 ("0000:0000:0000:0000:0000:ffff:c000:0201") and gid_attrs/types/3 ("RoCE
+// v2" or "IB/RoCE v1"). The type of an empty entry cannot be read.
 std::optional<ibv_gid_entry> PortFiles::gid(uint8_t port, uint32_t index) const {
   const std::string folder = folder_of(port);
   const auto text = first_line(fmt::format("{}/gids/{}", folder, index));

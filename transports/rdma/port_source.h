@@ -1,5 +1,5 @@
-// PortSource describes the ports of an RDMA device. OpenPorts asks the open device. PortFiles reads
-// the kernel's files, for which the device need not be open.
+// PortSource describes the ports of an RDMA device. OpenPorts queries the open device. PortFiles
+// reads the kernel's files, which does not require the device to be open.
 #pragma once
 
 #include <cstdint>

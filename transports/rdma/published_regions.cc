@@ -13,7 +13,7 @@ Result<RemoteKey> PublishedRegions::add(const Region& region) {
   if (region.length == 0 || region.length >= kMaxKeyBytes) return Code::kInvalidArgument;
   const int access = (region.writable ? IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE : 0) |
                      (region.readable ? IBV_ACCESS_REMOTE_READ : 0);
-  // Space is reserved first, so that a published region is always recorded.
+  // Reserves space first, so that a registered region is always recorded.
   if (published_.size() == published_.capacity()) published_.reserve(2 * published_.size() + 4);
   Result<Registered> made =
       port_.memory_regions().register_alone(region.address, region.length, access);

@@ -17,8 +17,8 @@ class PublishedRegions {
   PublishedRegions& operator=(const PublishedRegions&) = delete;
 
   Result<RemoteKey> add(const Region& region);
-  // Removes a region, so that no peer can reach it. If the device does not release the region, the
-  // port is broken down, which ends all connections.
+  // Removes a region, so that no peer can access it. If the device does not release the region, the
+  // port becomes unusable, which ends all connections.
   void remove(const RemoteKey& key);
 
  private:

@@ -12,8 +12,8 @@ namespace hetcomm::rdma {
 namespace {
 
 constexpr uint32_t kSequenceMask = (1u << 24) - 1;
-// A receiver without a posted slot answers "not ready", and the sender retries every 0.64 ms
-// without limit. Credits prevent that, except for slots lost with a broken queue pair.
+// A receiver without a posted slot answers "receiver not ready" (RNR), and the sender retries every
+// 0.64 ms without limit. Credits prevent that, except for slots lost with a broken queue pair.
 constexpr uint8_t kRnrTimer = 12;
 constexpr uint8_t kRnrForever = 7;
 constexpr uint8_t kHopLimit = 64;
@@ -21,7 +21,7 @@ constexpr uint8_t kHopLimit = 64;
 ibv_ah_attr address_of(const Nic& nic, const Parameters& peer, const Gid& mine) {
   ibv_ah_attr address{};
   address.port_num = nic.port;
-  // On InfiniBand the LID is sufficient within a subnet.
+  // Within an InfiniBand subnet the LID is sufficient.
   const bool same_subnet =
       !nic.ethernet && std::equal(mine.bytes.begin(), mine.bytes.begin() + 8, peer.gid.begin());
   address.dlid = nic.ethernet ? uint16_t{0} : peer.lid;

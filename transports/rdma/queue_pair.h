@@ -1,11 +1,11 @@
-// QueuePair is one RC queue pair with its send queue: the ring of records of posted work, the send
-// slots, and the choice of work requests that ask for a completion.
+// QueuePair is one RC queue pair with its send queue: the ring of records of posted work, and the
+// send slots. It also decides which work requests are signalled, so that they cause a completion.
 //
-// A request is signalled if the caller asks for a completion (large fragments, the end of a bulk).
+// A request is signalled if the caller requires a completion (large fragments, the end of a bulk).
 // In addition, every kSignalEvery-th request is signalled. There are more than kSignalEvery send
-// slots and work requests, so waiting for either always ends with a completion. When nothing more
-// is sent, nudge() adds an empty signalled write. Its completion confirms the unsignalled requests
-// before it.
+// slots and work requests, so waiting for a free one always ends with a completion. When nothing
+// more is sent, nudge() adds an empty signalled write. Its completion confirms the unsignalled
+// requests before it.
 #pragma once
 
 #include <array>
@@ -29,7 +29,7 @@ struct SendRecord {
   uint64_t offset = 0;  // offset of the fragment within its bulk
   uint32_t length = 0;
   bool slot = false;       // completion frees the oldest send slot
-  bool signalled = false;  // the request asks for a completion; set by the queue pair
+  bool signalled = false;  // the request causes a completion; set by the queue pair
   uint32_t slot_index = 0;
 };
 
@@ -60,8 +60,8 @@ class QueuePair {
   static constexpr size_t kMaxPieces = 8;
   static constexpr uint8_t kMaxReads = 16;
 
-  // Creates a queue pair in the state INIT. Each send slot has |slot_bytes| and lies near NUMA node
-  // |node|.
+  // Creates a queue pair in the state INIT. Each send slot has |slot_bytes| and is allocated near
+  // NUMA node |node|.
   static Result<std::unique_ptr<QueuePair>> create(Device& device, uint32_t slot_bytes,
                                                    int node = kAnyNumaNode);
   // Destroys the queue pair. The device then no longer accesses memory for it.
@@ -72,14 +72,14 @@ class QueuePair {
   uint32_t number() const { return qp_->qp_num; }
   uint32_t packet_sequence() const { return packet_sequence_; }
   uint8_t read_depth() const;
-  // Returns false if the port has lost this connection's address, or the LID that the peer knows.
+  // Returns false if the port has lost this connection's address, or the LID that the peer uses.
   bool has_address() const;
   size_t max_inline() const { return max_inline_; }
   size_t max_pieces() const { return max_pieces_; }
 
-  // Returns the path that follows from the parameters that both sides have exchanged.
+  // Returns the path to |peer| according to the parameters that both sides have exchanged.
   Path path_to(const Parameters& peer, const Gid& mine) const;
-  // Prepares the queue pair to send to |peer| and to receive, over |path|.
+  // Connects the queue pair to |peer| over |path|, so that it can send and receive.
   Status connect(const Path& path, const Parameters& peer, const ConnectionSettings& settings);
   // Puts the queue pair into the error state: no new work begins, and all posted work is flushed.
   void stop();
@@ -96,8 +96,8 @@ class QueuePair {
   uint32_t next_slot() const { return static_cast<uint32_t>(slots_taken_ % kSendSlots); }
   std::byte* slot_at(uint32_t index) const { return slots_.data() + size_t{index} * slot_bytes_; }
   uint32_t slot_key() const { return slots_.lkey(); }
-  // Adds a request to the chain that flush() posts. |pieces| are copied. The caller has checked for
-  // room.
+  // Adds a request to the chain that flush() posts. |pieces| are copied. The caller must have
+  // checked room().
   void add(const WorkRequest& work, std::span<const ibv_sge> pieces, const SendRecord& record,
            bool signal) {
     if (chained_ == kChain) [[unlikely]]

@@ -54,7 +54,7 @@ Status ReceivePool::add_slab() {
   }
   Result<Slab> slab = Slab::create(device_, size_t{kSlabSlots} * slot_bytes_, node_);
   if (!slab.ok()) return slab.status();
-  // Reserves room for all slots, so that recycle() never grows the list.
+  // Reserves space for all slots, so that recycle() never grows the list.
   recycled_.reserve(total_ + kSlabSlots);
   slabs_.push_back(std::move(slab).value());
   for (uint32_t i = 0; i < kSlabSlots; ++i) recycled_.push_back(total_ + i);
@@ -66,8 +66,8 @@ Status ReceivePool::add_slab() {
 
 bool ReceivePool::replace_lost() { return add_slab().ok(); }
 
-// Arms one warning: the device reports once that fewer than kFew slots are left. A device that
-// cannot warn continues without warnings.
+// Arms one warning: the device reports once that fewer than kFew slots are left. A device without
+// this feature never warns.
 void ReceivePool::warn_when_low() {
   ibv_srq_attr attributes{};
   attributes.srq_limit = kFew;

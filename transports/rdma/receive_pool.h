@@ -1,6 +1,6 @@
 // ReceivePool holds the receive slots of a transport, which are posted to the shared receive queue.
-// The slots lie in slabs of registered memory. Slabs are added as connections need them, and are
-// never removed.
+// The slots are parts of slabs of registered memory. Slabs are added when connections need them,
+// and are never removed.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace hetcomm::rdma {
 
-// Page-aligned memory for slots, registered during its lifetime.
+// Page-aligned memory for slots, which stays registered until destruction.
 class Slab {
  public:
   // Allocates the memory near NUMA node |node|.
@@ -38,13 +38,13 @@ class ReceivePool {
   ReceivePool(Device& device, uint32_t slot_bytes, int node = kAnyNumaNode)
       : device_(device), slot_bytes_(slot_bytes), node_(node) {}
 
-  // Ensures that at least |count| slots exist, each posted or about to be reposted.
+  // Ensures that at least |count| slots exist. Each is posted, in use, or about to be reposted.
   Status ensure(uint32_t count);
-  // Adds slots. Call when the device has run low although enough slots were posted: a broken queue
-  // pair may have taken slots with it. Returns false if no slots can be added.
+  // Adds slots. Call when the device reports few slots although enough were posted: a broken queue
+  // pair may have consumed slots. Returns false if no slots can be added.
   bool replace_lost();
-  // Returns whether slots must have been lost if the device has run low. |used| is the most slots
-  // that peers can have consumed.
+  // Returns whether slots must have been lost, given that the device has reported few slots. |used|
+  // is the maximum number of slots that peers can have consumed.
   bool has_lost(uint32_t used) const { return total_ > used + kFew; }
 
   const std::byte* slot(uint32_t index) const {

@@ -26,8 +26,8 @@ uint8_t timeout_exponent(uint64_t duration_ns) {
   return exponent;
 }
 
-// After a retransmission Soft-RoCE may behave arbitrarily (README.md, "Soft-RoCE"), so the whole
-// time is allotted to the first attempt.
+// After a retransmission Soft-RoCE may behave arbitrarily (README.md, "Soft-RoCE"), so the time for
+// all attempts is allotted to the first one.
 void forbid_retries(ConnectionSettings& settings) {
   const unsigned longer = settings.timeout + std::bit_width(unsigned{settings.retries});
   settings.timeout = static_cast<uint8_t>(std::min<unsigned>(longer, kLongestTimeout));

@@ -9,7 +9,7 @@
 
 namespace hetcomm::rdma {
 
-// The configuration that queue pairs use.
+// The part of the configuration that queue pairs use.
 struct ConnectionSettings {
   uint8_t traffic_class = 0;
   uint8_t timeout = 14;  // exponent: the device waits 4.096 us * 2^timeout
@@ -28,7 +28,7 @@ struct Settings {
   Capabilities capabilities;
 };
 Settings read_settings(const Config& config);
-// Applies the limits of the chosen port.
+// Applies the limits of the chosen port to |settings|.
 void fit_to(const Nic& nic, Settings& settings);
 // Returns whether rdma_cm establishes the connections.
 bool by_cm(const Config& config);

@@ -14,7 +14,7 @@ namespace {
 
 // Timers run for seconds, so checking them in every progress() would be wasteful.
 constexpr uint64_t kTimerIntervalNs = 10'000'000;
-// The number of probes of silent connections within the detection time.
+// The number of probes of idle connections within the detection time.
 constexpr uint64_t kProbes = 4;
 constexpr int kMaxRounds = 4;
 // Used receives are reposted in groups of this size. When nothing arrives, all are reposted, so no
@@ -184,7 +184,7 @@ void RdmaTransport::handle_send(const ibv_wc& completion) {
     endpoint->on_sent(completion.wr_id);
     return;
   }
-  // All earlier requests have been answered. The rest is flushed.
+  // All earlier requests have completed. The later ones are flushed.
   if (completion.wr_id > 0)
     endpoint->pair()->retire(completion.wr_id - 1, [](const SendRecord&) {});
   endpoint->break_off(failure_text("sending failed", completion),
@@ -196,7 +196,7 @@ int RdmaTransport::run_timers() {
   timers_checked_ns_ = now + kTimerIntervalNs;
   const int done = pending_.run_timers(now);
   if (endpoints_.has_suspects()) endpoints_.check_suspects(now);
-  // A connection on which this side only waits detects a broken path by probing.
+  // If this side only waits on a connection, it must probe the peer to detect a broken path.
   if (now >= next_probe_ns_) {
     const uint64_t detection_ns = port_.environment().config.number(variable::kDetectionTime);
     next_probe_ns_ = deadline_after(now, detection_ns / kProbes);

@@ -1,6 +1,7 @@
 // RdmaTransport fetches completions and events from the device, and passes each to its connection.
 // The device is opened for the first connection in either direction, or for the first memory that
-// is published or attached. With HETCOMM_RDMA_CONNECT=cm it is opened at once.
+// is published or attached. With HETCOMM_RDMA_CONNECT=cm it is opened when the transport is
+// created.
 #pragma once
 
 #include <cstdint>
@@ -81,7 +82,7 @@ class RdmaTransport final : public Transport,
   EndpointTable endpoints_;
   PublishedRegions published_{port_};
   PendingConnections pending_{port_, endpoints_};
-  // The method that works for each checked device, by device instance.
+  // The registration method that works for each checked device, by device instance.
   std::vector<std::pair<const void*, DeviceWay>> device_ways_;
   EventWatcher completion_watcher_{*this, Events::kCompletions};
   EventWatcher async_watcher_{*this, Events::kAsync};

@@ -1,4 +1,4 @@
-// Configuration variables of the rdma transport.
+// Declares the configuration variables of the rdma transport.
 #pragma once
 
 #include "src/system/variable.h"

@@ -12,7 +12,7 @@
 namespace hetcomm::rdma {
 namespace {
 
-// Functions of the library that wrappers below call. The table has the wrappers instead.
+// Library functions that the wrappers below call. The table contains the wrappers instead.
 struct Raw {
   int (*query_port)(ibv_context*, uint8_t, _compat_ibv_port_attr*);
   int (*query_gid_ex)(ibv_context*, uint32_t, uint32_t, ibv_gid_entry*, uint32_t, size_t);

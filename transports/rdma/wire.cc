@@ -131,7 +131,7 @@ std::optional<Parameters> decode_parameters(ConstByteSpan bytes) {
   parameters.peer_gid = read_gid(reader);
   if (!reader.finished()) return std::nullopt;
   if (mtu < IBV_MTU_256 || mtu > IBV_MTU_4096 || !is_kind(kind)) return std::nullopt;
-  // Fewer credits cannot keep both sides going; see credits.h.
+  // With fewer credits the connection could stall; see credits.h.
   if (parameters.credits < 8 || parameters.slot_bytes < 1024 ||
       parameters.slot_bytes > (1u << 20)) {
     return std::nullopt;

@@ -27,31 +27,31 @@ inline constexpr size_t kMaxGids = 8;
 struct Contact {
   ListeningHost host;  // where the TCP listener listens
   bool ethernet = true;
-  bool by_cm = false;     // true: establishes connections by rdma_cm
+  bool by_cm = false;     // true: establishes connections with rdma_cm
   std::vector<Gid> gids;  // best first; without indices
   std::string nic;        // the port's name, for error texts
 };
 std::vector<std::byte> encode_contact(const Contact& contact);
 Result<Contact> decode_contact(ConstByteSpan bytes);
 
-// Queue pair parameters that the peer has to know.
+// Queue pair parameters that the peer needs.
 struct Parameters {
   uint32_t queue_pair = 0;
   uint32_t packet_sequence = 0;
   uint16_t lid = 0;
   ibv_mtu mtu = IBV_MTU_1024;
-  uint8_t read_depth = 0;   // reads of the peer that the sender serves at once
+  uint8_t read_depth = 0;   // concurrent reads by the peer that the sender serves
   uint16_t credits = 0;     // receives posted for the peer
   uint32_t slot_bytes = 0;  // size of each receive
   GidKind kind = GidKind::kRoceV2Ipv4;
   GidBytes gid{};       // the sender's address
-  GidBytes peer_gid{};  // the receiver's address, as the sender knows it
+  GidBytes peer_gid{};  // the receiver's address, as used by the sender
 };
 inline constexpr size_t kParametersBytes = 52;
 std::vector<std::byte> encode_parameters(const Parameters& parameters);
 std::optional<Parameters> decode_parameters(ConstByteSpan bytes);
 
-// An invitation to connect by rdma_cm: the address to contact, and the token to present.
+// An invitation to connect with rdma_cm: the address to contact, and the token to present.
 inline constexpr size_t kCmTokenBytes = 32;
 using CmToken = std::array<std::byte, kCmTokenBytes>;
 struct CmInvitation {
@@ -76,9 +76,9 @@ inline constexpr std::byte kReadyByte{0x52};
 
 //   byte 0 type   1-2 credits   [3-6 mask   bytes of core's header   payload]
 //
-// Only those bytes of core's header are sent that differ from the previous message on this
-// connection. Bit i of the mask stands for byte i. Both ends therefore store the previous header.
-// As a rule few bytes differ, so a typical head has 9 to 12 bytes.
+// Only the bytes of core's header that differ from the previous message on this connection are
+// sent. Bit i of the mask stands for byte i. Both ends therefore store the previous header. Usually
+// few bytes differ, so a typical head has 9 to 12 bytes.
 enum class HeadType : uint8_t { kMessage = 1, kCredits = 2, kFragment = 3 };
 inline constexpr size_t kCreditsHeadBytes = 3;
 inline constexpr size_t kMaxHeadBytes = kCreditsHeadBytes + 4 + kHeaderBytes;
@@ -104,14 +104,13 @@ struct Head {
   size_t size = 0;
 };
 // Decodes the head of a message of |size| bytes; returns nullopt if it is malformed. |header| holds
-// the previous message's header, and is replaced by this message's header if this is a message of
-// core.
+// the previous message's header, and is replaced by this message's header if the type is kMessage.
 std::optional<Head> decode_head(const std::byte* bytes, size_t size, MessageHeader& header);
 
 // --- one-sided -------------------------------------------------------------------------------
 
 // kCopiedTarget stands for memory that could not be registered. A put to it is sent in messages,
-// and the target's processor copies the bytes.
+// and the target's CPU copies the bytes.
 enum class KeyKind : uint8_t { kWriteTarget = 1, kGetSource = 2, kRegion = 3, kCopiedTarget = 4 };
 
 // The contents of this transport's RemoteKey.

@@ -13,7 +13,7 @@ namespace {
 // One progress() copies at most this many bytes.
 constexpr uint64_t kCopyBudget = 512 << 10;
 
-// Words of Bulk::scratch: bytes done, and whether the bulk is a put.
+// The words of Bulk::scratch: the number of bytes done, and whether the bulk is a put.
 constexpr size_t kDone = 0;
 constexpr size_t kIsPut = 1;
 
@@ -39,7 +39,7 @@ class Walker {
   uint64_t within_;
 };
 
-// Copies |length| bytes between two extent lists, both of which are long enough.
+// Copies |length| bytes between two extent lists, both of which must be long enough.
 void copy(Extents to, uint64_t to_offset, Extents from, uint64_t from_offset, uint64_t length) {
   Walker target(to, to_offset);
   Walker source(from, from_offset);
@@ -87,7 +87,7 @@ Result<RemoteKey> SelfEndpoint::expose(Extents extents, Access access, uint64_t 
   const uint32_t index = next_free_index(exposures_, free_);
   Exposure& exposure = exposures_[index];
   exposure.extents.assign(extents.begin(), extents.end());
-  free_.pop_back();  // the slot is taken only now: nothing below can fail
+  free_.pop_back();  // takes the slot only now; nothing below can fail
   exposure.total = total_bytes(extents);
   exposure.cookie = cookie;
   exposure.access = access;
@@ -153,7 +153,7 @@ void SelfEndpoint::copy_step(Bulk& bulk, uint64_t most) {
   Exposure* const exposure = find(bulk.key);
   const bool is_put = bulk.scratch[kIsPut] != 0;
   if (exposure == nullptr) {
-    // The memory was withdrawn: a get must report that, and the bytes of a put are dropped.
+    // The memory was revoked. A get must report that, and the bytes of a put are dropped.
     remove(bulk);
     handler_->on_bulk_complete(bulk, is_put ? Code::kOk : Code::kCancelled);
     return;
@@ -197,7 +197,7 @@ int SelfEndpoint::copy_bulks() {
   for (uint64_t left = kCopyBudget; left > 0 && has_bulks(); ++done) {
     Bulk& bulk = *(lists_[0].head != nullptr ? lists_[0].head : lists_[1].head);
     const uint64_t step = std::min(left, bulk.local.length - bulk.scratch[kDone]);
-    // Every step counts at least 4 KiB, so that many small bulks exhaust the budget, too.
+    // Every step counts as at least 4 KiB, so that many small bulks also exhaust the budget.
     left -= std::min(left, std::max<uint64_t>(step, 4096));
     copy_step(bulk, step);
   }

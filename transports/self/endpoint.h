@@ -22,7 +22,7 @@ class SelfEndpoint final : public Endpoint,
                            public GetStarter,
                            public MemoryExposer {
  public:
-  // |transport| outlives the endpoint.
+  // |transport| must outlive the endpoint.
   explicit SelfEndpoint(SelfTransport& transport);
   ~SelfEndpoint() override;
 

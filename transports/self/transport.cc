@@ -43,7 +43,7 @@ int SelfTransport::progress() {
     std::erase(endpoints_, nullptr);
     has_gaps_ = false;
   }
-  // Iterates by index, since upcalls may add and remove endpoints.
+  // Iterates by index, since upcalls can add and remove endpoints.
   // NOLINTNEXTLINE(modernize-loop-convert)
   for (size_t i = 0; i < endpoints_.size(); ++i) {
     if (endpoints_[i] != nullptr && endpoints_[i]->has_work()) done += endpoints_[i]->progress();

@@ -1,8 +1,8 @@
 // BulkQueue holds accepted bulk operations of one kind in processing order: high priority first,
-// then by arrival.
+// then in order of arrival.
 //
-// The list is linked through Bulk::next and each bulk's progress is stored in Bulk::scratch, so
-// accepting a bulk allocates nothing.
+// The list is linked through Bulk::next and the progress of each bulk is stored in Bulk::scratch,
+// so accepting a bulk allocates nothing.
 #pragma once
 
 #include <bit>
@@ -13,8 +13,8 @@
 
 namespace hetcomm::shm {
 
-// Loads the progress through the local memory, which the first three words of Bulk::scratch hold.
-// The user of the queue owns the fourth word.
+// Loads the position in the local memory, which is stored in the first three words of
+// Bulk::scratch. The fourth word is free for the user of the queue.
 inline ExtentCursor load_cursor(const Bulk& bulk) {
   return std::bit_cast<ExtentCursor>(
       std::array<uint64_t, 3>{bulk.scratch[0], bulk.scratch[1], bulk.scratch[2]});

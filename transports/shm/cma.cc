@@ -12,7 +12,7 @@
 namespace hetcomm::shm {
 namespace {
 
-// Pieces per system call, on each side.
+// The number of pieces per system call, on each side.
 constexpr size_t kWindow = 64;
 
 // Converts an address in the peer to the form that the kernel expects. The result is never
@@ -22,7 +22,8 @@ void* remote_pointer(uint64_t address) {
       static_cast<uintptr_t>(address));  // NOLINT(performance-no-int-to-ptr)
 }
 
-// The position of a get in the peer's memory: a list index, and the bytes to skip in that piece.
+// The position of a get in the peer's memory: an index in the peer's list of pieces, and the number
+// of bytes to skip in that piece.
 struct RemotePosition {
   uint64_t index;
   uint64_t skip;
@@ -34,9 +35,9 @@ void store_position(Bulk& bulk, const RemotePosition& position) {
   bulk.scratch[3] = position.index << 48 | position.skip;
 }
 
-// Fetches the pieces of the peer's list from |position| on into |pieces|, at most a window of them.
-// Moves |position.index| to the piece that contains the position, and cuts this first piece so that
-// it begins there. Returns the number of pieces; 0 at the end of the list; or a negative errno.
+// Reads up to kWindow pieces of the peer's list into |pieces|, starting at |position|. Advances
+// |position| to the piece that contains it, and trims this first piece so that it begins there.
+// Returns the number of pieces, 0 at the end of the list, or a negative errno.
 int64_t fetch_pieces(pid_t pid, const SourceKey& source, RemotePosition& position,
                      std::array<iovec, kWindow>& pieces) {
   while (position.index < source.extents) {

@@ -58,7 +58,7 @@ Result<uint64_t> sealed_size(const UniqueFd& file, int seals) {
   if (fstatfs(file.get(), &system) != 0 || fstat(file.get(), &info) != 0) {
     return status_from_errno(errno, "shm: fstat");
   }
-  // Refuses huge pages: they can run out, and an access then raises SIGBUS.
+  // Rejects huge pages. They can run out, and an access then raises SIGBUS.
   if (system.f_type != TMPFS_MAGIC || info.st_size < 0) {
     return Status(Code::kInvalidArgument, "shm: peer's memory is no memory file");
   }
@@ -97,7 +97,7 @@ Status ConnectionMemory::map() {
 }
 
 Status ConnectionMemory::check_support(const Geometry& geometry) {
-  // The file's pages are allocated when they are first accessed, so its size costs nothing here.
+  // No page of the file is accessed here, so its size costs nothing.
   Result<UniqueFd> file = create_memory_file("hetcomm", geometry.file_bytes());
   if (!file.ok()) return file.status().annotate("shm");
   if (fcntl(file->get(), F_ADD_SEALS, kSeals) != 0) return status_from_errno(errno, "shm: sealing");

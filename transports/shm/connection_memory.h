@@ -1,9 +1,9 @@
 // ConnectionMemory is the memory that the two processes of a connection share: an anonymous sealed
-// file. The file has no name that could be left behind or guessed.
+// file, which has no name that could be left behind or guessed.
 //
-// Each ring is placed near its reader. A writer's stores wait in its processor's store buffer, but
-// a load stalls the reader until the bytes arrive. The reader requests its node during connection
-// setup, before the writer allocates the ring's memory.
+// Each ring is placed near its reader. A writer's stores can wait in the store buffer of its
+// processor, but a load stalls the reader until the bytes arrive. The reader requests its node
+// during connection setup, before the writer allocates the ring's memory.
 #pragma once
 
 #include <cstddef>
@@ -17,17 +17,17 @@
 
 namespace hetcomm::shm {
 
-// Returns the size of a peer's |file|. Fails unless the file is plain memory and is sealed with
-// |seals|. With F_SEAL_SHRINK among them, the peer cannot shrink the file.
+// Returns the size of a peer's |file|. Fails unless the file is ordinary memory and has all of
+// |seals|. If they include F_SEAL_SHRINK, the peer cannot shrink the file.
 Result<uint64_t> sealed_size(const UniqueFd& file, int seals);
 
 class ConnectionMemory {
  public:
-  // Returns kOk if this process can create sealed files for |geometry|. This costs little.
+  // Returns kOk if this process can create sealed files for |geometry|. Allocates no memory.
   static Status check_support(const Geometry& geometry);
-  // Creates the file. Memory is allocated for its control part, but not yet for its rings.
+  // Creates the file. Allocates memory for its control part, but not yet for its rings.
   static Result<ConnectionMemory> create(const Geometry& geometry);
-  // Maps a peer's file after checking that no one can shrink it while it is mapped.
+  // Maps a peer's file after checking that nobody can shrink it while it is mapped.
   static Result<ConnectionMemory> adopt(UniqueFd file, const Geometry& geometry);
 
   ConnectionMemory() = default;
@@ -36,17 +36,19 @@ class ConnectionMemory {
   ~ConnectionMemory();
 
   const Geometry& geometry() const { return geometry_; }
-  // Returns the memory's file descriptor; -1 once this side has closed it.
+  // Returns the memory's file descriptor, or -1 once this side has closed it.
   int file() const { return file_.get(); }
   uint64_t size_bytes() const { return geometry_.file_bytes(); }
-  // Returns the memory that side |side| (0 or 1) writes. ring(|side|) is the ring that it fills.
+  // Returns the memory that side |side| (0 or 1) writes. ring(|side|) is the ring that this side
+  // fills.
   Side& side(int side) const {
     return reinterpret_cast<Control*>(base_)->sides[static_cast<size_t>(side)];
   }
   std::byte* ring(int side) const {
     return base_ + kControlBytes + static_cast<uint64_t>(side) * geometry_.ring_bytes;
   }
-  // Requests memory near NUMA node |node| for ring |side|, before any of it is allocated.
+  // Requests that ring |side| be placed near NUMA node |node|. Called before any of it is
+  // allocated.
   void place_ring(int side, int node) const {
     (void)prefer_numa_node(ring(side), geometry_.ring_bytes, node);
   }
@@ -54,7 +56,7 @@ class ConnectionMemory {
   // mapping (Linux 5.14). The peer already has the file.
   void let_go_of_file();
   // Allocates memory for bytes |from| to |to| of ring |side|, so that the first access causes no
-  // SIGBUS. Returns kOutOfMemory if there is none. Closes the file once the ring is complete.
+  // SIGBUS. Returns kOutOfMemory if that fails. Closes the file once the whole ring is allocated.
   Code allocate_ring(int side, uint64_t from, uint64_t to);
 
  private:

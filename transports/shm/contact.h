@@ -1,5 +1,5 @@
-// A Contact tells peers the name of a process's local socket, and the largest ring size that the
-// process accepts. It also has hints that explain why the process cannot be reached.
+// A Contact gives peers the name of a process's local socket, and the largest ring size that the
+// process accepts. It also contains hints, which explain why the process cannot be reached.
 #pragma once
 
 #include <cstdint>
@@ -23,8 +23,9 @@ struct Contact {
   static Result<Contact> decode(ConstByteSpan bytes);
 };
 
-// Returns kOk if the process with contact |own| can reach |peer|'s socket. If the hints match,
-// assumes so without trying. Otherwise tries to connect, and the hints explain a failure.
+// Returns kOk if the process with contact |own| can reach |peer|'s socket. If the hints of both
+// match, assumes so without trying. Otherwise tries to connect, and uses the hints to explain a
+// failure.
 Status try_reach(const Contact& own, const Contact& peer);
 
 }  // namespace hetcomm::shm

@@ -95,7 +95,7 @@ std::string ShmEndpoint::describe() const {
 
 // --- sending ---------------------------------------------------------------------------------
 
-// Grows the part of the ring in use to at least |bytes|, which fit in the ring.
+// Extends the used part of the ring to at least |bytes|, which must fit in the ring.
 Code ShmEndpoint::grow_ring(uint64_t bytes) {
   const uint64_t used = producer_.used_ring_bytes();
   const uint64_t wanted = std::min(std::max(std::bit_ceil(bytes), kFirstRingBytes),
@@ -230,8 +230,8 @@ int ShmEndpoint::progress() {
     handler_->on_writable();
     ++done;
   } else {
-    // Puts do not follow on_writable immediately: core may retry shortly, and must not find the
-    // room taken.
+    // Puts do not directly follow on_writable. Core may retry shortly, and must not find the ring
+    // space used up again.
     done += pump_puts();
   }
   done += pump_gets();
@@ -240,8 +240,8 @@ int ShmEndpoint::progress() {
     return done;
   }
   if (regions_.waiting()) {
-    // A failed socket ends the connection. The peer may map memory of this side until its end of
-    // the socket closes.
+    // A failed socket ends the connection. The peer may map memory of this side until the peer's
+    // end of the socket is closed.
     regions_.flush();
     draining_ = draining_ || regions_.socket_failed();
   }
@@ -262,7 +262,7 @@ bool ShmEndpoint::has_work() {
   return !puts_.empty() && (producer_.has_room(next_piece_bytes()) || producer_.broken());
 }
 
-// Returns whether the sleep may continue. If the peer cleared the word, it has rung.
+// Returns whether the sleep may continue. If the peer has cleared |asleep|, it has rung the bell.
 bool ShmEndpoint::may_sleep_on() {
   const uint32_t asleep = mine_.asleep.load(std::memory_order_relaxed);
   const bool room_is_announced = asleep == 0 || (asleep & kWakeOnRoom) != 0;
@@ -294,7 +294,7 @@ void ShmEndpoint::stop_watching() {
 }
 
 // Shuts the socket down, so that the peer sees the end even if a forked child of this process also
-// holds it. Then closes it, unless the transport has to keep it.
+// holds it. Then closes it, unless the transport has to keep it open.
 void ShmEndpoint::hang_up() {
   stop_watching();
   bell_.mute();
@@ -340,7 +340,7 @@ void ShmEndpoint::note_exchange() {
 
 // --- end -------------------------------------------------------------------------------------
 
-// Fails the connection, since the peer has violated the protocol.
+// Fails the connection because the peer has violated the protocol.
 void ShmEndpoint::violated(std::string_view what) {
   const std::string text =
       fmt::format("shm: connection to rank {} (process {} of user {}) ended: {}", peer_,
@@ -356,7 +356,7 @@ void ShmEndpoint::fail(const Status& why) {
   targets_.clear();
   puts_.clear();
   reader_.clear();
-  // The socket may be closed only when none of the peer's memory is mapped.
+  // The socket must not be closed while any of the peer's memory is still mapped.
   regions_.unmap_all(*handler_);
   hang_up();
   transport_.environment().log.debug("{}", why.text());

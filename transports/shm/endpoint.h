@@ -7,7 +7,7 @@
 //     \---------------(the peer violated the protocol)------------------>/
 //
 // A draining endpoint still delivers entries that the peer has published. An endpoint that fails
-// withdraws its sources, forgets its targets and bulks, unmaps the peer's regions, and then calls
+// withdraws its sources, drops its targets and bulks, unmaps the peer's regions, and then calls
 // on_failed.
 #pragma once
 
@@ -32,7 +32,7 @@ Capabilities shm_capabilities(const Config& config, const Geometry& geometry);
 
 class ShmEndpoint final : public Endpoint, private Watcher {
  public:
-  // |transport| outlives the endpoint.
+  // |transport| must outlive the endpoint.
   static Result<std::unique_ptr<ShmEndpoint>> create(ShmTransport& transport, int peer,
                                                      Connection connection);
   ~ShmEndpoint() override;
@@ -47,39 +47,39 @@ class ShmEndpoint final : public Endpoint, private Watcher {
 
   // --- for ShmTransport
 
-  // Returns whether there is nothing to do. Costs one load of a word that the peer writes when it
-  // sends.
+  // Returns whether there is nothing to do. This costs one load of a word that the peer writes when
+  // it sends.
   bool idle() const { return !busy_ && !consumer_.ready(); }
   int progress();
-  // Asks the peer to ring the bell when it publishes entries, or frees room that this side waits
-  // for. After the transport's fence, has_work() says whether the peer had already done so.
+  // Makes the peer ring the bell when it publishes entries, or frees ring space that this side
+  // waits for. After the transport's fence, has_work() shows whether the peer had already done so.
   void announce_sleep();
   bool has_work();
   bool may_sleep_on();
   void end_sleep();
   bool peer_fences() const { return bell_.fences(); }
-  // Asks the peer to unmap region |id|. Returns true if the peer has, or is about to have, a
+  // Requests that the peer unmap region |id|. Returns true if the peer has, or is about to have, a
   // mapping of it.
   bool ask_to_let_go(uint64_t id);
 
  private:
-  // One progress() copies at most this many bytes in each direction, so that other endpoints get
-  // their turn. A message or piece counts as kEntryCost additional bytes.
+  // One progress() copies at most about this many bytes in each direction, so that other endpoints
+  // are served too. Each message or piece counts as kEntryCost additional bytes.
   static constexpr int64_t kCopyBudget = 256 << 10;
   static constexpr int64_t kEntryCost = 4 << 10;
-  // A message of at least this size, or one for which get_now() read as much, is the last that one
-  // progress() delivers. The receiver can then post its next receive before later data is
-  // delivered, which avoids a copy.
+  // One progress() delivers no further entry after a message of at least this size, or after one
+  // for which get_now() has read as much. The receiver can then post its next receive before later
+  // data is delivered, which avoids a copy.
   static constexpr uint32_t kLongMessage = 16 << 10;
   // A side initially uses only kFirstRingBytes of its ring, or as much as its first message needs.
-  // It uses the whole ring from its first put on, once a message does not fit, or once kFewMessages
-  // messages have gone through the ring. A fast sequence of messages is slower in a part of the
-  // ring.
+  // It uses the whole ring after its first put, after a message that does not fit, or after
+  // kFewMessages messages have gone through the ring. A fast sequence of messages is slower if only
+  // a part of the ring is used.
   static constexpr uint32_t kFewMessages = 32;
   static constexpr uint64_t kFirstRingBytes = 16 << 10;
 
-  // The abilities are in a separate object: their vtable pointers would push members used by short
-  // messages into further cache lines.
+  // The abilities are in a separate object, because their vtable pointers would push members that
+  // short messages use into further cache lines.
   class Bulks final : public PutStarter,
                       public GetStarter,
                       public ImmediateReader,
@@ -113,7 +113,7 @@ class ShmEndpoint final : public Endpoint, private Watcher {
   void on_events(uint32_t events) override;
   void peer_went();
   void receive_parcels();
-  // Records work that remains after an exchange of parcels.
+  // Updates the endpoint's state after parcels were sent or received.
   void note_exchange();
 
   Code grow_ring(uint64_t bytes);
@@ -139,7 +139,7 @@ class ShmEndpoint final : public Endpoint, private Watcher {
   bool busy_ = false;  // progress() has work even if no slot arrives
   bool failed_ = false;
   bool draining_ = false;
-  uint64_t read_now_ = 0;   // bytes that get_now() read while an entry is handled
+  uint64_t read_now_ = 0;   // bytes that get_now() has read while the current entry is handled
   bool want_room_ = false;  // a send was refused, so on_writable has to follow
   EndpointHandler* handler_ = nullptr;
   Producer producer_;

@@ -1,4 +1,4 @@
-// Implements the bulk half of ShmEndpoint: puts, gets, and the memory that they access.
+// Implements the part of ShmEndpoint for bulk data: puts, gets, and the memory that they access.
 #include <algorithm>
 #include <cstring>
 
@@ -10,8 +10,8 @@ namespace {
 
 // copy_streaming() is used for a put of at least kStreamingPut into exposed memory of at least
 // kStreamingTarget. The data would not stay in the caches, and fetching the target only to
-// overwrite it would cost a third of the memory bandwidth. A small put into large memory may well
-// be read soon.
+// overwrite it would cost a third of the memory bandwidth. For smaller puts the caches are useful,
+// since the data may be read soon.
 constexpr uint64_t kStreamingTarget = 8 << 20;
 constexpr uint64_t kStreamingPut = 1 << 20;
 
@@ -26,7 +26,7 @@ Code ShmEndpoint::put(Bulk& bulk) {
       bulk.local.length > total - bulk.remote_offset) {
     return Code::kInvalidArgument;
   }
-  // The pieces of a put never wait for memory allocation.
+  // Allocates the whole ring now, so that no piece of a put has to wait for memory.
   if (const Code code = grow_ring(connection_.memory.geometry().ring_bytes); code != Code::kOk) {
     return code;
   }
@@ -47,7 +47,7 @@ uint64_t ShmEndpoint::next_piece_bytes() const {
 int ShmEndpoint::pump_puts() {
   int64_t budget = kCopyBudget;
   int done = 0;
-  // Puts wait while a refused message waits for room.
+  // Puts wait while a refused message waits for ring space.
   while (budget > 0 && !puts_.empty() && !want_room_) {
     const uint64_t length = next_piece_bytes();
     if (!producer_.has_room(length)) break;
@@ -60,13 +60,13 @@ int ShmEndpoint::pump_puts() {
       handler_->on_bulk_complete(bulk, Code::kOk);
     }
   }
-  // Rings once for all pieces: a peer that wakes on this processor would preempt this process after
-  // each piece.
+  // Rings once for all pieces. A peer that wakes on this processor would otherwise preempt this
+  // process after each piece.
   if (done > 0) bell_.ring_if_asleep(kWakeOnSlot);
   return done;
 }
 
-// Publishes a piece. Returns true if it was the last.
+// Publishes a piece. Returns true if it was the last piece of |bulk|.
 bool ShmEndpoint::publish_piece(Bulk& bulk, uint64_t length) {
   ExtentCursor cursor = load_cursor(bulk);
   const uint64_t at = cursor.position - bulk.local.offset;

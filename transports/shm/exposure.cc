@@ -33,7 +33,7 @@ RemoteKey TargetTable::add(Extents extents, uint64_t cookie) {
   const uint32_t index = next_free_index(targets_, free_);
   Target& target = targets_[index];
   target.extents.assign(extents.begin(), extents.end());
-  free_.pop_back();  // the slot is taken only now: nothing below can fail
+  free_.pop_back();  // takes the slot only now; nothing below can fail
   target.cursor = {};
   target.total = total_bytes(extents);
   target.cookie = cookie;
@@ -71,7 +71,7 @@ Result<RemoteKey> SourceTable::add(Extents extents) {
   const uint32_t index = next_free_index(sources_, free_);
   Source& source = sources_[index];
   source.extents.assign(extents.begin(), extents.end());
-  free_.pop_back();  // the slot is taken only now: nothing below can fail
+  free_.pop_back();  // takes the slot only now; nothing below can fail
   next_generation(source.generation);
   source.live = true;
   words_[index].store(source.generation, std::memory_order_release);

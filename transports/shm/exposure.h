@@ -1,9 +1,9 @@
 // TargetTable and SourceTable record the memory that this side has exposed on one connection. A
-// RemoteKey names each entry.
+// RemoteKey identifies each entry.
 //
 // Only this process writes to targets. It copies the peer's bytes from the ring, and never after
-// remove(). The peer may read sources at any time. remove() invalidates the source's word in shared
-// memory before it returns. A reader that finds the word changed after reading its last byte
+// remove(). The peer can read sources at any time. remove() invalidates the source's word in shared
+// memory before it returns. A reader that finds the word changed after it has read its last byte
 // discards the bytes.
 #pragma once
 
@@ -18,8 +18,8 @@
 
 namespace hetcomm::shm {
 
-// Words of a key. Target: {generation << 32 | index, total bytes, kPutKey}. Source: {generation <<
-// 32 | index, address of the memory or of its iovec list, list length << 48 | total bytes}.
+// The words of a key. Target: {generation << 32 | index, total bytes, kPutKey}. Source: {generation
+// << 32 | index, address of the memory or of its iovec list, list length << 48 | total bytes}.
 inline constexpr uint64_t kPutKey = 1ull << 63;
 inline constexpr uint64_t kMaxSourceBytes = (1ull << 48) - 1;
 inline constexpr size_t kMaxSourceExtents = (1u << 15) - 1;
@@ -32,7 +32,7 @@ struct SourceKey {
   uint64_t length;
 
   RemoteKey encode() const;
-  // Decodes |key|, which comes from the peer. Returns false if it does not name a source.
+  // Decodes |key|, which comes from the peer. Returns false if it is not the key of a source.
   static bool decode(const RemoteKey& key, SourceKey& out);
 };
 
@@ -50,7 +50,7 @@ class TargetTable {
  public:
   RemoteKey add(Extents extents, uint64_t cookie);
   void remove(const RemoteKey& key);
-  // Returns the target that |token| names; null if it is not exposed now.
+  // Returns the target that |token| identifies, or null if it is not currently exposed.
   Target* find(uint64_t token);
   void clear();
 

@@ -12,7 +12,7 @@ namespace {
 
 using ControlBytes = std::array<char, CMSG_SPACE(sizeof(int))>;
 
-// Takes ownership of the descriptor in |message|, which has room for one.
+// Takes ownership of the descriptor in |message|, which holds at most one.
 void collect(msghdr& message, UniqueFd& descriptor) {
   for (cmsghdr* at = CMSG_FIRSTHDR(&message); at != nullptr; at = CMSG_NXTHDR(&message, at)) {
     if (at->cmsg_level != SOL_SOCKET || at->cmsg_type != SCM_RIGHTS ||
@@ -65,8 +65,8 @@ Status receive_with(int socket, size_t wanted, bool expected, Incoming& incoming
     msghdr message{};
     message.msg_iov = &data;
     message.msg_iovlen = 1;
-    // The kernel installs no more descriptors in this process than there is room for, and reports
-    // any excess.
+    // The kernel installs no more descriptors in this process than the control buffer can hold, and
+    // reports any excess.
     const bool room = expected && !incoming.descriptor.valid();
     if (room) {
       message.msg_control = control.data();

@@ -9,20 +9,21 @@
 
 namespace hetcomm::shm {
 
-// Sends |bytes|, with |descriptor| unless it is negative. kWouldBlock: there is no room, and
+// Sends |bytes|, with |descriptor| unless it is negative. kWouldBlock: the socket is full, and
 // nothing was sent. If only a part was sent, returns an error, and the socket must not be used
 // again.
 Status send_with(int socket, ConstByteSpan bytes, int descriptor = -1);
 
-// A partly received message. A complete message has |wanted| bytes and at most one descriptor.
+// A partly received message. A complete message has as many bytes as receive_with() was asked for,
+// and at most one descriptor.
 struct Incoming {
   std::vector<std::byte> bytes;
   UniqueFd descriptor;
 };
 
-// Appends to |incoming| until it has |wanted| bytes. kPending: more bytes are still to arrive.
-// kInvalidArgument: a descriptor arrived that is not |expected|, or a second one. The kernel
-// discards that descriptor. kOutOfResources: this process may open no further files.
+// Appends to |incoming| until it has |wanted| bytes. kPending: more bytes have yet to arrive.
+// kInvalidArgument: a descriptor arrived that was not |expected|, or a second one. The kernel
+// discards that descriptor. kOutOfResources: this process cannot open more files.
 Status receive_with(int socket, size_t wanted, bool expected, Incoming& incoming);
 
 }  // namespace hetcomm::shm

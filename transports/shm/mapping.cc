@@ -98,7 +98,7 @@ Status ParcelPort::send(const Parcel& parcel, int file) {
     const Status sent = send_now(parcel, file);
     if (sent.code() != Code::kWouldBlock) return sent;
   }
-  // The region may be withdrawn before there is room, so its file is duplicated.
+  // The region may be withdrawn before the parcel can be sent, so its file is duplicated.
   UniqueFd copy(file >= 0 ? fcntl(file, F_DUPFD_CLOEXEC, 0) : -1);
   if (file >= 0 && !copy.valid()) return status_from_errno(errno, "shm: passing a region");
   waiting_.push_back({parcel, std::move(copy)});

@@ -1,16 +1,16 @@
 // Lets each side of a connection map regions of the other side.
 //
 //   mapper                              owner
-//     kWant (region)              -->     is there such a region, and is the mapper a member?
+//     kWant (region)              -->     does the region exist, and is the mapper a member?
 //                                 <--     kHere (length, the file) or kNone
 //     ... loads and stores ...
 //                                 <--     kLetGo (region)
-//     kGone (region)              -->     the mapper can no longer reach it
+//     kGone (region)              -->     the mapper can no longer access it
 //
-// Parcels have a fixed size and are sent over the connection's local socket. A process that has the
-// file can read and write all of it for as long as it keeps the file, since a read-only descriptor
-// can be reopened for writing. So the file is sent only to members, and only for regions that grant
-// every access.
+// Parcels have a fixed size and are sent over the connection's local socket. A process that has
+// received the file can read and write all of it for as long as it keeps the file, since a
+// read-only descriptor can be reopened for writing. Therefore the file is sent only to members, and
+// only for regions that grant every kind of access.
 #pragma once
 
 #include <cstdint>
@@ -25,18 +25,18 @@
 
 namespace hetcomm::shm {
 
-// The reason why a peer does not receive a region. kWithdrawn is not the peer's fault.
+// The reason for which a peer does not get a region. With kWithdrawn, the peer is not at fault.
 enum class Refusal : uint8_t { kWithdrawn, kUnknown, kForeign };
 
 // PublishedRegions records the regions that this process has published on one transport.
 class PublishedRegions {
  public:
-  // Adds |region|. kUnsupported: the region has no file, or it does not grant every access, which a
-  // mapping cannot restrict.
+  // Adds |region|. kUnsupported: the region has no file, or it does not grant every kind of access.
+  // A mapping cannot restrict access.
   Result<RemoteKey> add(const Region& region);
-  // Returns the region if |peer| may have it. Otherwise returns null and sets |*refusal|.
+  // Returns the region if |peer| may map it. Otherwise returns null and sets |*refusal|.
   const Region* find(uint64_t id, int peer, Refusal* refusal) const;
-  // Stops admitting new mappers.
+  // Prevents further peers from mapping the region.
   void close(uint64_t id);
   void erase(uint64_t id);
 
@@ -75,14 +75,15 @@ class ParcelPort {
  public:
   explicit ParcelPort(int socket) : socket_(socket) {}
 
-  // Sends |parcel|, or queues it until flush(). The caller still owns |file|.
+  // Sends |parcel|, or queues it until flush(). The caller keeps ownership of |file|.
   Status send(const Parcel& parcel, int file = -1);
   Status flush();
   bool waiting() const { return !waiting_.empty(); }
-  // Returns the number of answers that wait for room in the socket. Each may hold a descriptor.
+  // Returns the number of answers that wait because the socket is full. Each of them may hold a
+  // descriptor.
   size_t answers_waiting() const { return answers_waiting_; }
-  // Receives the next parcel; returns kPending if there is none. |*file| is the file that arrived
-  // with it. A file is an error unless |file_expected|.
+  // Receives the next parcel, or returns kPending if there is none. |*file| is the file that
+  // arrived with it. A file that arrives without |file_expected| is an error.
   Status receive(bool file_expected, Parcel* out, UniqueFd* file);
 
  private:

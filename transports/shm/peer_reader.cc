@@ -11,7 +11,7 @@
 namespace hetcomm::shm {
 namespace {
 
-// The most bytes that one pump() call reads.
+// The largest number of bytes that one pump() reads.
 constexpr uint64_t kReadBudget = 1 << 20;
 
 // Returns the key of a bulk that begin() has checked.
@@ -88,7 +88,7 @@ int PeerReader::pump(EndpointHandler& handler) {
 // |outcome|.
 Code PeerReader::outcome_of(const Bulk& bulk, int64_t outcome) {
   const SourceKey source = source_of(bulk);
-  // The word is read after the data: see SourceTable::remove().
+  // The source's word must be read after the data; see SourceTable::remove().
   std::atomic_thread_fence(std::memory_order_seq_cst);
   const Side& peer = connection_.memory.side(1 - connection_.side);
   const bool exposed =

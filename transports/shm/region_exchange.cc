@@ -32,8 +32,7 @@ Status RegionExchange::receive(EndpointHandler& handler) {
     Status status = port_.receive(!wanted_.empty(), &parcel, &file);
     if (status.code() == Code::kPending) return {};
     if (!status.ok()) return status;
-    // Most rings are followed by no other parcel. If a parcel follows, the poller reports the
-    // socket again.
+    // Usually no other parcel follows a kRing. If one does, the poller reports the socket again.
     if (parcel.kind == ParcelKind::kRing) return {};
     HETCOMM_RETURN_IF_ERROR(take(parcel, file, handler));
   }
@@ -70,7 +69,7 @@ Status RegionExchange::take(const Parcel& parcel, const UniqueFd& file, Endpoint
                         Status(Code::kUnsupported, "shm: the owner does not share the memory"));
       return {};
     case ParcelKind::kLetGo:
-      // This side has already told the owner by kGone that it could not map the region.
+      // This side could not map the region, and has already reported that to the owner with kGone.
       if (!mappings_.contains(id)) return {};
       handler.on_unmap(key);
       mappings_.erase(id);
@@ -103,7 +102,8 @@ Status RegionExchange::answer_want(uint64_t id) {
   return {};
 }
 
-// Logs each reason once per connection, so that a peer that keeps asking does not flood the log.
+// Logs each reason once per connection, so that a peer that keeps requesting does not flood the
+// log.
 void RegionExchange::note_refusal(Refusal refusal) {
   if (refusal == Refusal::kWithdrawn ||
       std::exchange(refusals_noted_[static_cast<size_t>(refusal)], true)) {

@@ -1,17 +1,17 @@
 // Producer and Consumer are the two ends of one direction of a connection. A direction consists of
 // a FIFO of slots, and a ring of bytes for payloads that do not fit in a slot.
 //
-// Each end is in its own process and is used by one thread. A slot is handed over by its sequence
-// word (release, acquire), so that a short message moves one cache line. The consumer reports its
-// consumption after every quarter. The producer reads the report only when the last report that it
-// read leaves no room. Three amounts fit into the ring together: bytes
-// consumed but not yet reported (less than a quarter), bytes skipped at the ring's end, and bytes
-// requested (one chunk each, at most a quarter). So neither end starves. Neither end trusts the
-// other.
+// Each end is in its own process and is used by one thread. A slot is published through its
+// sequence word (release, acquire), so that a short message transfers one cache line. The consumer
+// reports the amount that it has consumed after every quarter of the FIFO or the ring. The producer
+// reads the report only if the last one that it read shows too little free space. Three amounts fit
+// into the ring together: bytes consumed but not yet reported (less than a quarter), bytes skipped
+// at the ring's end, and bytes requested (one chunk each, at most a quarter). So neither end
+// starves. Neither end trusts the other.
 //
 // A ring has the agreed size, but the producer may use only its beginning. The producer then skips
 // the rest of each lap, as it skips space that is too short for an entry. It must not wait until
-// the part in use has room, since the consumer reports only after a quarter of the whole ring.
+// the used part has free space, since the consumer reports only after a quarter of the whole ring.
 #pragma once
 
 #include <cstring>
@@ -23,35 +23,35 @@ namespace hetcomm::shm {
 
 class Producer {
  public:
-  // Makes a producer that uses no part of the ring before grow().
+  // Creates a producer that uses no part of the ring before grow().
   Producer(Side& mine, const Side& peer, std::byte* ring, uint64_t ring_bytes)
       : slots_(mine.slots.data()), peer_(peer), ring_(ring), ring_bytes_(ring_bytes) {}
 
   bool has_slot() { return head_ - consumed_slots_ < kSlotCount || (refresh(), has_slot_now()); }
-  // Returns whether there is a free slot, and room for |length| contiguous bytes in the whole ring.
-  // fits() says whether the part in use has that room, too.
+  // Returns whether there is a free slot, and space for |length| contiguous bytes in the whole
+  // ring. fits() returns whether the used part has that space, too.
   bool has_room(uint64_t length) {
     if (!has_slot()) return false;
     if (fits(length)) return true;
     refresh();
     return fits(length) || has_bytes_now(length, ring_bytes_);
   }
-  // Returns whether the part of the ring in use has room for |length| contiguous bytes.
+  // Returns whether the used part of the ring has space for |length| contiguous bytes.
   bool fits(uint64_t length) const { return length <= used_ && has_bytes_now(length, used_); }
-  // Extends the part in use to the first |bytes| of the ring. Call once memory is allocated for
+  // Extends the used part to the first |bytes| of the ring. Called once memory is allocated for
   // them.
   void grow(uint64_t bytes) { used_ = bytes; }
   uint64_t used_ring_bytes() const { return used_; }
 
-  // Returns the slot that the next publish() hands over.
+  // Returns the slot that the next publish() publishes.
   FifoSlot& slot() const { return slots_[head_ % kSlotCount]; }
-  // Returns the position for |length| bytes, after fits(length) returned true. publish_bytes()
-  // reserves it.
+  // Returns the position for |length| bytes. fits(|length|) must have returned true.
+  // publish_bytes() then reserves the position.
   RingPosition position_for(uint64_t length) const { return position_for(length, used_); }
   std::byte* at(RingPosition position) const { return ring_ + (position & (ring_bytes_ - 1)); }
 
-  // Publishes |next|, which is slot(). The caller passes it, since the compiler cannot know that
-  // writing to the slot leaves |head_| unchanged.
+  // Publishes |next|, which must be slot(). The caller passes it because the compiler cannot tell
+  // that writing to the slot leaves |head_| unchanged.
   void publish(FifoSlot& next, SlotKind kind, uint64_t length) {
     next.kind_and_length = static_cast<uint32_t>(kind) << 24 | static_cast<uint32_t>(length);
     ++head_;
@@ -61,12 +61,12 @@ class Producer {
     head_bytes_ = position + (length + kRingAlign - 1) / kRingAlign * kRingAlign;
     publish(slot(), kind, length);
   }
-  // Returns whether the peer has reported impossible values.
+  // Returns whether the peer has reported impossible amounts.
   bool broken() const { return broken_; }
 
  private:
   bool has_slot_now() const { return head_ - consumed_slots_ < kSlotCount; }
-  // Returns a position within the first |used| bytes of a lap.
+  // Returns the next position at which |length| bytes fit into the first |used| bytes of a lap.
   RingPosition position_for(uint64_t length, uint64_t used) const {
     const uint64_t at = head_bytes_ & (ring_bytes_ - 1);
     return at + length > used ? head_bytes_ + ring_bytes_ - at : head_bytes_;
@@ -94,7 +94,7 @@ class Producer {
   uint64_t used_ = 0;
   uint64_t head_ = 0;
   uint64_t head_bytes_ = 0;
-  uint64_t consumed_slots_ = 0;  // the peer's counter as last read
+  uint64_t consumed_slots_ = 0;  // the peer's counters as last read
   uint64_t consumed_bytes_ = 0;
   bool broken_ = false;
 };
@@ -113,15 +113,15 @@ class Consumer {
   }
   // Returns the next entry, which is valid while ready().
   const FifoSlot& slot() const { return *next_; }
-  // Prefetches the entry after this one while this one is handled. In a fast sequence of messages
-  // it has already arrived.
+  // Prefetches the next entry while this one is handled. In a fast sequence of messages it has
+  // already arrived.
   void prefetch_following() const {
     const auto* line = reinterpret_cast<const std::byte*>(slots_ + (tail_ + 1) % kSlotCount);
     __builtin_prefetch(line);
   }
 
-  // Returns the |length| bytes at |position|; null if the entry is invalid. The bytes are consumed
-  // together with the slot.
+  // Returns the |length| bytes at |position|, or null if the entry is invalid. The bytes are
+  // consumed together with the slot.
   const std::byte* take_bytes(RingPosition position, uint64_t length) {
     const uint64_t ahead = position - tail_bytes_;
     const uint64_t at = position & (ring_bytes_ - 1);
@@ -132,13 +132,13 @@ class Consumer {
     tail_bytes_ = position + (length + kRingAlign - 1) / kRingAlign * kRingAlign;
     return ring_ + at;
   }
-  // Releases the entry. The next publish() informs the producer.
+  // Releases the entry. The next publish() reports that to the producer.
   void pop() {
     ++tail_;
     next_ = slots_ + tail_ % kSlotCount;
   }
 
-  // Returns whether enough has been consumed to inform the producer.
+  // Returns whether enough has been consumed to report it to the producer.
   bool should_publish() const {
     return tail_ - published_ >= kSlotCount / 4 ||
            tail_bytes_ - published_bytes_ >= ring_bytes_ / 4;

@@ -13,7 +13,7 @@ constexpr uint32_t kMagic = 0x68637368;
 constexpr size_t kMessageBytes = 256;
 constexpr size_t kMaxText = 180;
 
-// Returns the error of a setup that failed through the peer's fault. |what| describes the fault.
+// Returns the error of a setup for which the peer is at fault. |what| describes the fault.
 Status invalid(const char* what) {
   return Status(Code::kInvalidArgument, fmt::format("shm: peer {}", what));
 }
@@ -96,7 +96,7 @@ Result<std::unique_ptr<Setup>> Setup::await_offer(UniqueFd socket, const SetupCo
 }
 
 // Starts the setup. The process id is read before the peer's message arrives. The message proves
-// that the process was still alive, so its id cannot have been reused.
+// that the process was still alive then, so its id has not been reused.
 Status Setup::start() {
   Result<LocalPeer> peer = local_peer(connection_.socket.get());
   if (!peer.ok()) return peer.status();
@@ -114,7 +114,7 @@ Status Setup::send(const Status& outcome) {
   message.nonce = context_.nonce;
   const int memory = connection_.side == 0 ? connection_.memory.file() : -1;
   const Status sent = send_with(connection_.socket.get(), message.encode(), memory);
-  // The socket is new, so its buffer has room for the whole message.
+  // The socket is new, so its buffer can hold the whole message.
   if (sent.code() != Code::kWouldBlock) return sent;
   return Status(Code::kOutOfResources, "shm: the local socket's buffer is too small");
 }
@@ -156,8 +156,8 @@ void Setup::on_events(uint32_t) {
   if (outcome.code() == Code::kPending) return;
   if (outcome.ok()) outcome = accept_message();
   if (connection_.side == 1 && outcome.code() != Code::kPeerLost) {
-    // Sends success, or the reason of the failure if the peer still listens. A failure of this side
-    // takes precedence over a failure to send.
+    // Sends success, or the reason for the failure if the peer is still connected. A failure on
+    // this side takes precedence over a failure to send.
     const Status sent = send(outcome);
     if (outcome.ok()) outcome = sent;
   }

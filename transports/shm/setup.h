@@ -1,12 +1,12 @@
-// A Setup turns an authenticated local socket into a connection, by an exchange of two messages:
+// A Setup turns an authenticated local socket into a connection by an exchange of two messages:
 //
 //   initiator                                        acceptor
 //     offer (geometry, nonce, memory)            -->   maps the memory, tries to read the nonce
-//                                                <--   answer (nonce), or reason of a refusal
+//                                                <--   answer (nonce), or reason for a refusal
 //
-// Both messages have a fixed size. The offer carries one descriptor, the answer none. Each side has
-// one Setup per connection. A Setup never blocks. The acceptor's Setup holds only the socket until
-// the offer has arrived.
+// Both messages have a fixed size. The offer carries one descriptor, and the answer carries none.
+// Each side has one Setup per connection. A Setup never blocks. The acceptor's Setup holds only the
+// socket until the offer has arrived.
 #pragma once
 
 #include <sys/types.h>
@@ -25,15 +25,15 @@ namespace hetcomm::shm {
 // An established connection that has no endpoint yet.
 struct Connection {
   int side = 0;     // index in the mapped memory: 0 initiator, 1 acceptor
-  UniqueFd socket;  // it ends when the peer has gone, even if the peer's forked children live
+  UniqueFd socket;  // its end is seen when the peer exits, even if a child survives
   pid_t pid = 0;    // the peer's process id as this process sees it; 0: not visible
   uid_t user = 0;   // the peer's effective user id
   ConnectionMemory memory;
-  bool fence = false;  // this side's producer needs a fence of its own (wake.h)
+  bool fence = false;  // this side's producer has to execute a fence (wake.h)
   Status reading;      // kOk: a test has read the peer's memory
 };
 
-// State shared by all setups of a transport. It outlives them.
+// The state that all setups of a transport share. It outlives them.
 struct SetupContext {
   Poller& poller;
   Geometry geometry;  // largest rings offered and accepted
@@ -56,8 +56,8 @@ class SetupHandler {
 
 class Setup final : public Watcher {
  public:
-  // Sends the offer over |socket| to a peer that accepts rings of |peer_ring_bytes|. Fails at once
-  // if resources are missing.
+  // Sends the offer over |socket| to a peer that accepts rings of |peer_ring_bytes|. Fails
+  // immediately if resources are missing.
   static Result<std::unique_ptr<Setup>> offer(UniqueFd socket, const SetupContext& context,
                                               uint64_t peer_ring_bytes, SetupHandler& handler);
   // Waits for a peer's offer on |socket|.
@@ -72,7 +72,7 @@ class Setup final : public Watcher {
   Setup(UniqueFd socket, int side, const SetupContext& context, SetupHandler& handler);
   Status start();
   Status send(const Status& outcome);
-  // Receives the peer's message. kPending: more bytes are still to arrive.
+  // Receives the peer's message. kPending: more bytes have yet to arrive.
   Status receive();
   Status accept_message();
   Status accept_offer(const Message& message);

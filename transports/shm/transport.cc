@@ -42,9 +42,8 @@ Result<std::string> random_socket_name() {
 
 }  // namespace
 
-// Pending is a connection being established. The initiator connects, proves its identity
-// (Connector) and sends an offer. The acceptor's Acceptor checks the peer, and then the acceptor
-// waits for the offer.
+// A connection being established. The initiator connects, proves its identity (Connector) and sends
+// an offer. The acceptor's Acceptor checks the peer, and then the acceptor waits for the offer.
 class ShmTransport::Pending final : public ConnectHandler, public SetupHandler {
  public:
   Pending(ShmTransport& transport, const Destination& peer, bool initiator)
@@ -244,7 +243,7 @@ int ShmTransport::run_timers() {
   int done = 0;
   acceptor_->expire(now);
   prune_orphans();
-  // Iterates by index, since upcalls may start further connections.
+  // Iterates by index, since upcalls can start further connections.
   // NOLINTNEXTLINE(modernize-loop-convert)
   for (size_t i = 0; i < pending_.size(); ++i) done += pending_[i]->expire(now);
   std::erase_if(pending_, [](const auto& pending) { return pending->finished(); });
@@ -261,7 +260,7 @@ uint64_t ShmTransport::next_timer_ns() const {
 
 void ShmTransport::add(ShmEndpoint& endpoint) {
   prune_orphans();
-  // Each endpoint that ends may add an orphan.
+  // Each endpoint that ends can add one entry.
   orphans_.reserve(orphans_.size() + endpoints_.size() + 1);
   endpoints_.push_back(&endpoint);
 }
@@ -273,7 +272,7 @@ void ShmTransport::remove(ShmEndpoint& endpoint) {
   has_gaps_ = true;
 }
 
-// Removes orphans whose peer has closed its end.
+// Removes the entries whose peer has closed its end of the socket.
 void ShmTransport::prune_orphans() {
   std::erase_if(orphans_, [](const Orphans& each) {
     std::array<char, 64> dropped;
@@ -308,7 +307,7 @@ int ShmTransport::progress() {
     std::erase(endpoints_, nullptr);
     has_gaps_ = false;
   }
-  // Iterates by index, since upcalls may add and remove endpoints.
+  // Iterates by index, since upcalls can add and remove endpoints.
   // NOLINTNEXTLINE(modernize-loop-convert)
   for (size_t i = 0; i < endpoints_.size(); ++i) {
     if (endpoints_[i] != nullptr && !endpoints_[i]->idle()) done += endpoints_[i]->progress();

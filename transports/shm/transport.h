@@ -1,4 +1,4 @@
-// Establishes all shared-memory connections of one job, and polls them in turn.
+// Establishes all shared-memory connections of one job, and polls them.
 #pragma once
 
 #include <memory>
@@ -40,7 +40,7 @@ class ShmTransport final : public Transport, public RegionPublisher, private Acc
   // --- for ShmEndpoint
   PublishedRegions& regions() { return regions_; }
   // Keeps regions that a peer still maps although this side has ended the connection. The other end
-  // of |socket| closes when the peer has unmapped them. add() has reserved space for the entries.
+  // of |socket| closes when the peer has unmapped them. add() has reserved memory for the entries.
   void add_orphans(UniqueFd socket, SharedRegions regions) {
     orphans_.push_back({std::move(socket), std::move(regions)});
   }

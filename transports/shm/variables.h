@@ -1,4 +1,4 @@
-// Configuration variables of the shm transport.
+// Declares the configuration variables of the shm transport.
 #pragma once
 
 #include "src/system/variable.h"

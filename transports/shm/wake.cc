@@ -7,8 +7,8 @@
 namespace hetcomm::shm {
 
 void Bell::ring() {
-  // The producer that clears the word rings, so a burst costs one system call. If it clears the
-  // word of a later sleep by mistake, it rings for that sleep too.
+  // Only the call that clears the word sends, so a burst costs one system call. If it clears the
+  // word of a later sleep by mistake, it also wakes the peer from that sleep.
   const uint32_t taken = asleep_.exchange(0, std::memory_order_seq_cst);
   if (taken == 0 || socket_ < 0) return;
   const Parcel ring{ParcelKind::kRing, 0, 0, 0, 0};
@@ -16,8 +16,9 @@ void Bell::ring() {
   do {
     sent = send(socket_, &ring, sizeof(ring), MSG_DONTWAIT | MSG_NOSIGNAL);
   } while (sent < 0 && errno == EINTR);
-  // A full socket (EAGAIN) wakes the peer in any case, and a peer that is gone need not be woken.
-  // If there is no memory for the parcel, the word is restored, so that the next store rings.
+  // If the socket is full (EAGAIN), the peer wakes in any case, and a peer that has exited need not
+  // be woken. If there is no memory for the parcel, the word is restored, so that the next store
+  // rings.
   if (sent < 0 && (errno == ENOBUFS || errno == ENOMEM)) {
     asleep_.fetch_or(taken, std::memory_order_relaxed);
   }

@@ -1,17 +1,17 @@
 // Wakes a sleeping peer. While the peer is awake, each message costs one load, and a fence if
 // membarrier() is missing.
 //
-// The sleeper sets its asleep word, then checks again for work. The producer publishes, then checks
-// the word. Each must see the other's store, which requires a full fence between store and load on
-// both sides. The producer runs once per message and the sleeper runs rarely, so the sleeper pays
-// for both: membarrier() executes a fence on every processor that runs a registered process. The
-// producer executes its own fence if the kernel lacks membarrier() for either process
-// (Bell::fences()). For a short sleep (Sleep::kShort) the sleeper omits membarrier().
+// The sleeper sets its |asleep| word, then checks again for work. The producer publishes, then
+// checks the word. Each must see the other's store, which requires a full fence between store and
+// load on both sides. The producer runs for every message and the sleeper runs rarely, so the
+// sleeper executes both fences: membarrier() executes one on every processor that runs a registered
+// process. The producer executes its own fence if the kernel lacks membarrier() for either process
+// (Bell::fences()). Before a short sleep (Sleep::kShort) the sleeper omits membarrier().
 //
-// Ringing never blocks, whatever the peer does. A ring is a parcel sent through this side's end of
-// the local socket with MSG_DONTWAIT. Ringing depends on no flag that the peer can change, and
-// writes to none of the peer's descriptors. A peer that does not read its rings finds the socket
-// full and readable, so it does not sleep.
+// Ringing never blocks, regardless of the peer. A ring is a parcel that is sent through this side's
+// end of the local socket with MSG_DONTWAIT. It depends on no flag that the peer can change, and
+// writes to none of the peer's descriptors. If a peer does not read these parcels, its socket
+// becomes full and stays readable, so the peer does not sleep.
 #pragma once
 
 #include <atomic>
@@ -24,11 +24,11 @@ namespace hetcomm::shm {
 // Wakes the peer.
 class Bell {
  public:
-  // The caller owns |socket|, which stays open until mute().
+  // The caller owns |socket|, which must stay open until mute().
   Bell(Side& peer, int socket, bool fence) : asleep_(peer.asleep), socket_(socket), fence_(fence) {}
 
-  // Wakes the peer if it sleeps. Call after a store that the peer may wait for. |reasons|: the
-  // possible reasons for which the peer sleeps.
+  // Wakes the peer if it is asleep. Called after a store for which the peer may be waiting.
+  // |reasons| are the possible reasons for which the peer sleeps.
   void ring_if_asleep(uint32_t reasons) {
     if (fence_) {
       std::atomic_thread_fence(std::memory_order_seq_cst);
@@ -39,7 +39,7 @@ class Bell {
       ring();
   }
   bool fences() const { return fence_; }
-  // Silences the bell. Call before the socket is closed.
+  // Makes the bell do nothing. Called before the socket is closed.
   void mute() { socket_ = -1; }
 
  private:

@@ -5,9 +5,9 @@
 //   ring 0     bulk bytes from the initiator to the acceptor: allocated at first use
 //   ring 1     bulk bytes from the acceptor to the initiator: allocated at first use
 //
-// Each word has one writer, except Side::asleep, which the peer clears by an atomic exchange. All
-// data that the peer can write is hostile: it is read once into private memory, then checked, then
-// used.
+// Each word has one writer, except Side::asleep, which the peer clears with an atomic exchange. All
+// data that the peer can write is hostile. It is read exactly once, into private memory, and then
+// checked before it is used.
 #pragma once
 
 #include <array>
@@ -25,7 +25,7 @@ inline constexpr uint16_t kLayoutVersion = 2;
 inline constexpr uint64_t kPageBytes = 4096;
 
 // The alignment of data that the sides write. It is two cache lines, so that the adjacent-line
-// prefetcher does not move one side's line to the other side.
+// prefetcher does not transfer one side's line to the other side.
 inline constexpr size_t kLineBytes = 128;
 
 inline constexpr uint64_t kSlotCount = 64;
@@ -47,7 +47,8 @@ enum class SlotKind : uint8_t {
   kPutLast = 4,  // the last piece of a put
 };
 
-// One entry of a FIFO. Its first 64 bytes, one cache line, hold a whole message of up to 24 bytes.
+// One entry of a FIFO. Its first 64 bytes, one cache line, contain all of a message of up to 24
+// bytes.
 struct alignas(kLineBytes) FifoSlot {
   std::atomic<uint32_t> sequence;  // entry number + 1, written last
   uint32_t kind_and_length;        // kind << 24 | payload bytes
@@ -56,7 +57,7 @@ struct alignas(kLineBytes) FifoSlot {
 };
 static_assert(sizeof(FifoSlot) == 128 && offsetof(FifoSlot, body) == 40);
 
-// Bytes of a ring are numbered without limit. Byte n is stored at n modulo the ring's size.
+// The bytes of a ring are numbered continuously. Byte n is stored at n modulo the ring's size.
 using RingPosition = uint64_t;
 
 struct PutPiece {
@@ -67,19 +68,19 @@ struct PutPiece {
 };
 static_assert(sizeof(PutPiece) == kSlotHeaderBytes);
 
-// Bits of Side::asleep: the events that wake the sleeping side.
+// The bits of Side::asleep are the events that wake the sleeping side.
 inline constexpr uint32_t kWakeOnSlot = 1;
 inline constexpr uint32_t kWakeOnRoom = 2;
 
 // The fields that one side of the connection writes. The other side only clears |asleep|.
 struct Side {
-  // Totals of slots and ring bytes that this side has consumed of the other side's output. The
-  // other side reads them only when it is out of room.
+  // The total numbers of slots and ring bytes of the other side's output that this side has
+  // consumed. The other side reads them only when it runs out of space.
   alignas(kLineBytes) std::atomic<uint64_t> consumed_slots;
   std::atomic<uint64_t> consumed_bytes;
   alignas(kLineBytes) std::atomic<uint32_t> asleep;
   alignas(kLineBytes) std::array<FifoSlot, kSlotCount> slots;
-  // Generation of each exposed get source; 0: withdrawn.
+  // The generation of each exposed get source, or 0 if it was withdrawn.
   alignas(kLineBytes) std::array<std::atomic<uint32_t>, kSourceCount> sources;
 };
 
@@ -91,8 +92,8 @@ inline constexpr uint64_t kControlBytes =
 static_assert(kControlBytes <= 32 << 10);
 static_assert(std::atomic<uint64_t>::is_always_lock_free);
 
-// Parcels sent over a connection's local socket after setup. kRing wakes a sleeping peer. The other
-// kinds transfer regions (mapping.h).
+// The kinds of parcels that are sent over a connection's local socket after setup. kRing wakes a
+// sleeping peer. The other kinds concern regions (mapping.h).
 enum class ParcelKind : uint32_t { kWant = 1, kHere, kNone, kLetGo, kGone, kRing };
 
 struct Parcel {
@@ -120,20 +121,21 @@ struct Geometry {
            chunk_bytes <= kMaxChunkBytes && chunk_bytes % kRingAlign == 0 &&
            chunk_bytes <= ring_bytes / 4;
   }
-  // Returns this geometry with rings of at most |most| bytes, which is a valid size.
+  // Returns this geometry with rings of at most |most| bytes. |most| must be a valid size.
   Geometry within(uint64_t most) const {
     const uint64_t ring = ring_bytes < most ? ring_bytes : most;
     return {ring, chunk_bytes < ring / 4 ? chunk_bytes : static_cast<uint32_t>(ring / 4)};
   }
 };
 
-// Reads once a value that the peer may be changing.
+// Reads a value exactly once, since the peer may be changing it.
 template <typename T>
 T load_once(const T& shared) {
   return __atomic_load_n(&shared, __ATOMIC_RELAXED);
 }
 
-// Copies once bytes that the peer may be changing. Only the copy may be used afterwards.
+// Copies bytes exactly once, since the peer may be changing them. Only the copy may be used
+// afterwards.
 inline void copy_once(void* target, const void* shared, size_t length) {
   copy_long(static_cast<std::byte*>(target), static_cast<const std::byte*>(shared), length);
   std::atomic_signal_fence(std::memory_order_seq_cst);

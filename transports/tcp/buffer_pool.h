@@ -1,6 +1,6 @@
-// BufferPool lends private buffers for incomplete frames: frames that were partly received, or that
-// the kernel accepted partly. A connection borrows a buffer only while a frame is incomplete, so an
-// idle connection holds none.
+// BufferPool lends buffers for incomplete frames: frames that were received only in part, or of
+// which the kernel accepted only a part. A connection borrows a buffer only while a frame is
+// incomplete, so an idle connection holds none.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +22,7 @@ class BufferPool {
   explicit BufferPool(int node = kAnyNumaNode);
   // Returns an uninitialised buffer of at least |size| bytes. Throws std::bad_alloc.
   Buffer take(size_t size);
-  void give(Buffer buffer);  // never fails
+  void give(Buffer buffer);  // takes a buffer back; never fails
 
  private:
   const int node_;

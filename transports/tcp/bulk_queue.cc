@@ -5,7 +5,7 @@
 namespace hetcomm::tcp {
 namespace {
 
-// The words of Bulk::scratch while the bulk is in the queue.
+// The use of the words in Bulk::scratch while the bulk is in the queue.
 enum ScratchWord : size_t { kFramedBytes, kExtent, kWithin, kStateAndFrames };
 
 enum class BulkState : uint64_t { kNowhere, kQueued, kFramed, kCompleted };

@@ -1,5 +1,5 @@
-// BulkQueue holds the puts of one endpoint, pending and completed. It decides the order in which
-// frames are cut from them.
+// BulkQueue holds the pending and the completed puts of one endpoint. It decides the order in which
+// they are split into frames.
 //
 //   push -> queued -(last frame committed)-> framed -(last frame_sent)-> completed -> pop_completed
 //
@@ -14,7 +14,7 @@
 
 namespace hetcomm::tcp {
 
-// A piece of a put that is sent with one head.
+// A part of a put that is sent with one head.
 struct PutFrame {
   Bulk* bulk = nullptr;
   uint64_t offset = 0;  // within the bulk
@@ -26,7 +26,7 @@ struct PutFrame {
 class BulkQueue {
  public:
   void push(Bulk& bulk);
-  // Returns whether there is nothing left to frame.
+  // Returns whether no put has data left to frame.
   bool empty() const { return high_.first == nullptr && normal_.first == nullptr; }
   bool has_completed() const { return completed_.first != nullptr; }
 
@@ -47,15 +47,15 @@ class BulkQueue {
   };
   // Removes a frame that a preview returned. Frames are committed in the order of the preview.
   void commit(const PutFrame& frame);
-  // Records that all bytes of a committed frame have left user memory.
+  // Records that all bytes of a committed frame have been read from user memory.
   void frame_sent(Bulk& bulk);
-  // Removes and returns a completed bulk; nullptr if there is none.
+  // Removes and returns a completed bulk, or nullptr if there is none.
   Bulk* pop_completed();
 
-  // Forgets |bulk|, whatever its state. The caller also detaches it from the streams
-  // (FrameWriter::detach).
+  // Removes |bulk| in any state. The caller must also detach it from the streams
+  // (FrameWriter::detach()).
   void remove(Bulk& bulk);
-  // Forgets all queued bulks. The caller makes the streams forget framed bulks.
+  // Removes all queued bulks. The caller must make the streams drop the framed ones.
   void drop_unsent();
 
  private:

@@ -25,8 +25,8 @@ ConnectAttempt::ConnectAttempt(Context context, ConnectAttemptHandler& handler,
 
 void ConnectAttempt::start() {
   if (!refused_.ok()) return;
-  // Uses the real clock. The coarse clock has the time of the last progress(), which may be long
-  // ago.
+  // Uses the real clock, because the coarse clock still shows the time of the last progress(),
+  // which may be long ago.
   last_reached_ns_ = now_ns();
   deadline_ns_ = deadline_after(last_reached_ns_,
                                 context_.environment.config.number(variable::kBootstrapTimeout));

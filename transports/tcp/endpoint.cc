@@ -11,8 +11,8 @@
 namespace hetcomm::tcp {
 namespace {
 
-// When one of several streams has ended, the endpoint waits at most this long for data that the
-// peer sent before the end.
+// If one of several streams has ended, the endpoint waits at most this long for data that the peer
+// sent before the end.
 constexpr uint64_t kLingerNs = 1'000'000'000;
 
 using NameOf = int (*)(int, sockaddr*, socklen_t*);
@@ -25,7 +25,8 @@ Address address_of(int fd, NameOf name) {
   return Address::from_sockaddr(address, length);
 }
 
-// Returns whether the connection leaves the host. A connection from an address to itself does not.
+// Returns whether the connection leaves this host, unlike one over loopback or from an address to
+// itself.
 bool leaves_host(int fd) {
   const Address local = address_of(fd, getsockname).with_port(0);
   const Address peer = address_of(fd, getpeername).with_port(0);
@@ -46,7 +47,7 @@ TcpEndpoint::TcpEndpoint(TcpTransport& transport, const ConnectionName& name, St
 
 TcpEndpoint::~TcpEndpoint() {
   transport_.remove_endpoint(*this);
-  // The message stream is closed first, since the peer watches it most closely.
+  // Closes the message stream first, since the peer watches it most closely.
   streams_.messages().close();
 }
 
@@ -108,10 +109,10 @@ bool TcpEndpoint::cancel(Bulk& bulk) {
   try {
     streams_.for_each([&](TcpStream& stream) { stream.detach(bulk); });
   } catch (const std::bad_alloc&) {
-    // The rest of a partly sent frame cannot be stored, so the peer receives no more.
+    // The rest of a partly sent frame cannot be stored, so the connection has to be closed.
     break_off("out of memory");
   }
-  return false;  // a put reaches only exposed memory, which the peer revokes
+  return false;  // a put reaches only exposed memory, which the peer can revoke
 }
 
 bool TcpEndpoint::flushed() const {
@@ -123,8 +124,7 @@ uint64_t TcpEndpoint::unsent_bytes() const {
   return state_ == State::kOpen ? streams_.unacknowledged_bytes() : 0;
 }
 
-// Puts may still wait for bulk streams that are being opened. They do not count, since no part of
-// them was sent.
+// Puts that wait for bulk streams to be opened do not count, since no part of them has been sent.
 Passage TcpEndpoint::passage() const { return streams_.passage(); }
 
 std::string TcpEndpoint::trouble() const {
@@ -160,7 +160,7 @@ const char* TcpEndpoint::on_streams_frame(const StreamsNote& note) {
 
 // --- bulk streams ----------------------------------------------------------------------------
 
-// Connects the missing streams among the first |count|, or asks the connecting side to do so.
+// Connects the missing streams among the first |count|, or requests them from the connecting side.
 void TcpEndpoint::request_streams(size_t count) {
   const size_t connected_here = opening_.request(count);
   if (opening_.has_note()) activate();
@@ -240,7 +240,7 @@ int TcpEndpoint::write_streams() {
   return done;
 }
 
-// Makes upcalls for data that was sent.
+// Makes the upcalls for data that was sent.
 int TcpEndpoint::report() {
   int done = 0;
   while (Bulk* bulk = queue_.pop_completed()) {
@@ -303,7 +303,7 @@ void TcpEndpoint::resolve(const StreamId& which, const PathReceipt& receipt) {
 }
 
 // Starts to close the connection. Data that arrived before the path broke is still received, but
-// the endpoint waits for nothing more.
+// the endpoint does not wait for more.
 void TcpEndpoint::path_gone(const TcpStream& stream) {
   break_off(text_or_none([&] {
     return fmt::format("the path is gone: the peer's kernel has answered nothing for {:.1f} s",
@@ -323,7 +323,7 @@ void TcpEndpoint::stream_ended(std::string_view why, bool cut) {
   }
 }
 
-// Starts to close the connection. Only the first reason counts. Nothing more is sent.
+// Starts to close the connection. Only the first reason is kept. Nothing more is sent.
 void TcpEndpoint::break_off(std::string_view reason) {
   if (state_ != State::kOpen) return;
   const uint64_t lost_bytes = passage() == Passage::kBlocked ? unsent_bytes() : 0;
@@ -362,7 +362,7 @@ int TcpEndpoint::progress_closing() {
 void TcpEndpoint::fail() {
   state_ = State::kFailed;
   queue_.drop_unsent();
-  // Resets the sockets if the path is gone, since bytes that still arrived would be useless.
+  // If the path is gone, the sockets are reset, because bytes that still arrive would be useless.
   streams_.for_each([&](TcpStream& stream) { gone_ ? stream.abort() : stream.close(); });
   transport_.cancel_streams(*this);
   report();

@@ -78,29 +78,30 @@ class TcpEndpoint final : public Endpoint,
   void attach(size_t index, StreamSocket socket);
   void stream_unavailable(const Status& why);
 
-  // --- for TcpStream; activate() and stream_ended() make no upcalls
+  // --- for TcpStream. activate() and stream_ended() make no upcalls.
   void activate();
-  // Reports that a stream has ended. |why|: the cause; empty if the peer has closed the stream.
-  // |cut|: the stream ended in the middle of a received frame.
+  // Reports that a stream has ended. |why| is the cause, or empty if the peer has closed the
+  // stream. |cut| is true if the stream ended in the middle of a received frame.
   void stream_ended(std::string_view why, bool cut);
   // Breaks the connection and calls on_failed. Called only from inside progress() or the poller.
   void fail_protocol(const char* error);
 
-  // Sends as much as possible, and makes the upcalls that are due, on_failed among them. Returns
-  // the number of actions.
+  // Sends as much as possible, and makes the upcalls that are due, including on_failed. Returns the
+  // number of actions.
   int progress();
   // Returns whether progress() must be called again without waiting for an event.
   bool has_work() const;
-  // Prepares to rely on the poller for all events. Returns false if there is work to do at once.
+  // Prepares to rely on the poller for all events. Returns false if there is work to do
+  // immediately.
   bool prepare_sleep();
-  // Returns the time at which a closing endpoint stops waiting; kForever for other endpoints.
+  // Returns the time at which a closing endpoint stops waiting, or kForever in other states.
   uint64_t deadline_ns() const { return state_ == State::kClosing ? deadline_ns_ : kForever; }
 
-  // Checks whether the peer's kernel has received the data that was sent. Makes upcalls. Returns
-  // false if nothing is in flight.
+  // Checks whether the peer's kernel is still acknowledging the data that was sent. Makes upcalls.
+  // Returns false if nothing is in flight.
   bool watch_path();
 
-  // Index in the transport's list of active endpoints.
+  // The index in the transport's list of active endpoints.
   size_t active_index = kInactive;
   static constexpr size_t kInactive = SIZE_MAX;
 

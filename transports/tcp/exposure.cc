@@ -7,7 +7,7 @@ namespace hetcomm::tcp {
 namespace {
 
 constexpr uint32_t kMaxSlots = 1u << 20;
-// A free slot does not keep an extent list longer than this.
+// A free slot keeps no extent list that is longer than this.
 constexpr size_t kMaxKeptExtents = 64;
 
 }  // namespace
@@ -27,7 +27,7 @@ Result<RemoteKey> ExposureTable::add(Extents extents, uint64_t cookie, NonceSour
   const uint32_t slot = next_free_index(slots_, free_);
   Exposure& exposure = slots_[slot];
   exposure.extents.assign(extents.begin(), extents.end());
-  free_.pop_back();  // the slot is taken only now: nothing below can fail
+  free_.pop_back();  // takes the slot only now; nothing below can fail
   exposure.size_bytes = total_bytes(extents);
   exposure.cookie = cookie;
   exposure.nonce = nonce.value();

@@ -1,9 +1,9 @@
 // ExposureTable records the memory that one endpoint has exposed to its peer, and issues the tokens
 // that identify this memory.
 //
-// A token consists of a slot, the slot's generation and a random nonce. A slot's generations only
-// increase, and a slot that has used up its generations is retired. So a token refers only to the
-// memory for which it was created.
+// A token consists of a slot, the slot's generation and a random nonce. The generation increases
+// each time that the slot is used, and a slot that has used up its generations is retired.
+// Therefore a token always refers to the memory for which it was issued.
 #pragma once
 
 #include <array>
@@ -34,25 +34,26 @@ struct Exposure {
   uint64_t nonce = 0;
   uint32_t generation = 0;
   bool live = false;
-  ExtentCursor cursor;  // end of the last put: most puts arrive in order
+  ExtentCursor cursor;  // end of the last put, where the next usually starts
 };
 
 class ExposureTable {
  public:
   // Exposes |extents|, which are copied.
   Result<RemoteKey> add(Extents extents, uint64_t cookie, NonceSource& nonces);
-  // Removes the entry that |key| names. Returns the freed slot; kNone if there is no such entry.
+  // Removes the entry that |key| identifies. Returns the freed slot, or kNone if there is no such
+  // entry.
   uint32_t remove(const RemoteKey& key);
 
   enum class Verdict : uint8_t {
     kLive,
-    kRevoked,      // was once valid: not the peer's fault
+    kRevoked,      // was valid before, so the peer is not at fault
     kNeverIssued,  // forged by the peer
     kOutOfRange,
   };
   // Checks the untrusted |target| of a put frame of |length| bytes.
   Verdict check(const PutTarget& target, uint32_t length) const;
-  // Returns a live slot that check() has found.
+  // Returns the exposure in |slot|, which check() has found to be live.
   Exposure& at(uint32_t slot) { return slots_[slot]; }
 
   static constexpr uint32_t kNone = UINT32_MAX;

@@ -23,15 +23,15 @@ class TcpFactory final : public TransportFactory {
     std::string text;
     for (const InterfaceAddress& entry : chosen.value()) {
       std::string address = entry.address.to_string();
-      address.resize(address.rfind(':'));  // the port is chosen later
+      address.resize(address.rfind(':'));  // removes the port, which is chosen later
       text += fmt::format("{}{} {}", text.empty() ? "" : ", ", entry.interface, address);
     }
     if (tls.value() != nullptr) text += ", TLS";
     return {Code::kOk, std::move(text)};
   }
 
-  // Refuses an interface that answers for the addresses of other interfaces in its subnet. Bytes
-  // for a socket could then arrive at another interface than the one that the socket is bound to.
+  // Rejects an interface that answers for the addresses of other interfaces in its subnet. Bytes
+  // for a socket could then arrive at an interface other than the one to which the socket is bound.
   bool can_use(const Config& config, const BoundNic& nic) const override {
     if (!nic.has_address || (nic.shares_subnet && answers_for_others(nic.interface))) return false;
     Result<std::vector<InterfaceAddress>> chosen = choose_interfaces(config);

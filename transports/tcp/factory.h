@@ -1,4 +1,4 @@
-// Makes this folder's factory for the list of transports in src/capi/context.cc.
+// Creates this folder's factory for the list of transports in src/capi/context.cc.
 #pragma once
 
 #include <memory>

@@ -97,7 +97,7 @@ const char* FrameReader::parse(ConstByteSpan bytes) {
       case State::kPut: {
         used = std::min<size_t>(bytes.size(), left_);
         const Extents extents = exposures_.at(slot_).extents;
-        // Starts at the cursor's extent, so that a long list is not traversed from its start.
+        // Starts at the cursor's extent instead of traversing a long list from its start.
         scatter(extents.subspan(cursor_.index), cursor_.within, bytes.first(used));
         cursor_.advance(extents, used);
         left_ -= static_cast<uint32_t>(used);
@@ -115,8 +115,8 @@ const char* FrameReader::parse(ConstByteSpan bytes) {
   return nullptr;
 }
 
-// Starts the frame of a complete head. |bytes| are the bytes after the head. The payload of a
-// message is taken from them.
+// Starts the frame of a complete head. |bytes| are the bytes after the head; the available payload
+// of a message is removed from them.
 const char* FrameReader::begin(const std::byte* head, ConstByteSpan& bytes) {
   const FrameHead frame = decode_head(head, bulk_stream_);
   if (frame.error != nullptr) return frame.error;

@@ -1,9 +1,9 @@
 // Converts the bytes of one stream into messages and puts, without access to the socket. The caller
-// asks where to store the next bytes (next_io), receives into these places, and reports how many
-// bytes arrived (accept).
+// gets the destinations of the next bytes (next_io()), receives into them, and reports how many
+// bytes arrived (accept()).
 //
 // Bytes of a put go directly into exposed memory. Bytes of an incomplete message go into a borrowed
-// buffer. Bytes that may start a new frame, and bytes that are to be dropped, go into |ahead|, a
+// buffer. Bytes that may start a new frame, and bytes that will be dropped, go into |ahead|, a
 // buffer of the caller. All streams of a transport share |ahead|, so accept() consumes its contents
 // before it returns. On a bulk stream at most one head is read ahead, since the bytes after it
 // belong in user memory.
@@ -21,7 +21,7 @@
 
 namespace hetcomm::tcp {
 
-// Receives the contents of a stream. Its functions may call FrameReader::revoke().
+// Receives the frames of a stream. Its functions may call FrameReader::revoke().
 class FrameSink {
  public:
   virtual void on_message_frame(const MessageHeader& header, ConstByteSpan payload) = 0;
@@ -41,26 +41,26 @@ class FrameReader {
   FrameReader(const FrameReader&) = delete;
   FrameReader& operator=(const FrameReader&) = delete;
 
-  // Stores at least one piece of memory for the next bytes in |out|. |ahead| has room for at least
+  // Stores at least one destination for the next bytes in |out|. |ahead| must have at least
   // kHeadBytes.
   Pieces next_io(ByteSpan ahead, std::span<iovec> out);
-  // Processes |received| incoming bytes: at least 1, at most as many as the last next_io() had room
-  // for. Returns nullptr, or a description of the fault in the bytes. After a fault the reader must
-  // not be used again.
+  // Processes |received| bytes: at least 1, and at most as many as the last next_io() requested.
+  // Returns nullptr, or a description of the fault in the bytes. After a fault the reader must not
+  // be used again.
   const char* accept(ConstByteSpan ahead, size_t received);
   // Stops writing to the memory of |slot|. The rest of an unfinished frame for it is dropped.
   void revoke(uint32_t slot);
   // Returns whether the reader is between frames.
   bool between_frames() const { return state_ == State::kHead && head_bytes_ == 0; }
-  // Returns whether the rest of a put is still to arrive.
+  // Returns whether a part of a put has yet to arrive.
   bool in_put() const { return state_ == State::kPut || state_ == State::kDrop; }
 
  private:
   enum class State : uint8_t {
     kHead,     // head_bytes_ of the next head have arrived
-    kMessage,  // left_ bytes of the payload in message_ are missing
-    kPut,      // left_ bytes are missing in the exposed memory
-    kDrop,     // left_ bytes of a put for revoked memory remain to be ignored
+    kMessage,  // left_ bytes of the payload in message_ have yet to arrive
+    kPut,      // left_ bytes for the exposed memory have yet to arrive
+    kDrop,     // left_ bytes of a put to revoked memory have yet to be dropped
   };
 
   void take_direct(size_t bytes);

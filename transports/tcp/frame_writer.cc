@@ -67,7 +67,7 @@ void FrameWriter::commit(const NextIo& io, size_t sent, BulkQueue& queue) {
   }
 }
 
-// Returns how much of |sent| lies past the unfinished frame.
+// Returns the part of |sent| that is left after the unfinished frame.
 size_t FrameWriter::commit_unfinished(size_t sent, BulkQueue& queue) {
   if (rest_size_ > 0) {
     const size_t taken = std::min(sent, rest_size_ - rest_sent_);

@@ -1,10 +1,10 @@
 // Converts messages and puts into the bytes of one stream, without access to the socket. The caller
-// asks for the next pieces (next_io), sends them directly from user memory, and reports how many
-// bytes the kernel accepted (commit).
+// gets the next pieces (next_io()), sends them directly from user memory, and reports how many
+// bytes the kernel accepted (commit()).
 //
-// A frame that has been started is always finished. At most one frame is unfinished. It has one of
-// two forms: |rest_|, bytes in a private buffer (the rest of a message or of a cancelled put), or
-// |put_|, the rest of a put that is still read from user memory.
+// A frame that has been started is always finished. At most one frame is unfinished. It is either
+// |rest_|, bytes in a private buffer (the rest of a message or of a cancelled put), or |put_|, the
+// rest of a put that is still read from user memory.
 #pragma once
 
 #include <array>
@@ -25,7 +25,7 @@ class FrameWriter {
   static constexpr size_t kMaxPieces = 64;
   static constexpr size_t kMaxFrames = 16;
 
-  // The pieces for one sendmsg call, and the frames that they belong to.
+  // The pieces for one sendmsg call, and the frames to which they belong.
   struct NextIo {
     Pieces pieces;
     size_t frames = 0;
@@ -42,18 +42,19 @@ class FrameWriter {
   // Returns whether the writer is between frames.
   bool idle() const { return rest_size_ == 0 && put_.bulk == nullptr; }
 
-  // Collects the unfinished frame, then frames from |queue| (null: none) of at most |max_frame|
-  // bytes each, about |max_bytes| in total.
+  // Collects the unfinished frame, then about |max_bytes| of frames from |queue| (null: none), each
+  // with at most |max_frame| bytes of data.
   void next_io(const BulkQueue* queue, uint32_t max_frame, uint64_t max_bytes, NextIo& out) const;
-  // Records that the kernel has accepted the first |sent| bytes of |io|. Tells |queue| which frames
-  // this starts or completes.
+  // Records that the kernel has accepted the first |sent| bytes of |io|. Reports to |queue| which
+  // frames this has started or completed.
   void commit(const NextIo& io, size_t sent, BulkQueue& queue);
 
-  // Stores all but the first |sent| bytes of a message for later. Only valid between frames.
+  // Stores all but the first |sent| bytes of a message for later. Must be called between frames
+  // only.
   void keep_rest(const HeadBytes& head, const ExtentView& payload, size_t sent);
-  // Stops reading the memory of |bulk|: the rest of its unfinished frame is copied.
+  // Stops reading the memory of |bulk|, by copying the rest of its unfinished frame.
   void detach(const Bulk& bulk);
-  // Forgets the unfinished frame after the stream has ended.
+  // Drops the unfinished frame after the stream has ended.
   void drop();
 
  private:

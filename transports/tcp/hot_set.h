@@ -1,12 +1,12 @@
 // HotSet holds the few streams on which data is likely to arrive. progress() receives on them
-// directly, since a direct receive finds a message at least a microsecond before epoll does. All
-// other streams are left to the poller.
+// directly, since a direct receive finds a message at least a microsecond earlier than epoll does.
+// All other streams are left to the poller.
 //
-// A stream enters the set when it receives, or when it sends a message, since an answer is likely.
-// It leaves after kMaxMisses receives that found nothing, or when other streams were active more
-// recently. Each poll() receives on all bulk streams in the set, on the most recent message stream,
-// and on at most one other message stream in turn. So the number of message streams does not add to
-// the latency of one busy peer.
+// A stream enters the set when it receives data, or when it sends a message, since an answer is
+// likely. It leaves after kMaxMisses consecutive receives that found nothing, or when other streams
+// were active more recently. Each poll() receives on all bulk streams in the set, on the most
+// recent message stream, and on at most one other message stream in rotation. Therefore the number
+// of message streams does not add to the latency of a single busy peer.
 #pragma once
 
 #include <algorithm>
@@ -17,12 +17,12 @@
 
 namespace hetcomm::tcp {
 
-// A Stream has receive(), which returns the number of actions, is_bulk(), and a counter |misses|
-// that this set owns.
+// |Stream| must have receive(), which returns the number of actions, is_bulk(), and a counter
+// |misses|, which only this set changes.
 template <class Stream>
 class HotSet {
  public:
-  // Makes |stream| the most recent in the set.
+  // Makes |stream| the most recent one in the set.
   void touch(Stream& stream) {
     if (size_ == 0 || streams_[0] != &stream) move_to_front(stream);
   }
@@ -33,7 +33,7 @@ class HotSet {
 
  private:
   static constexpr size_t kSize = 8;
-  // About a quarter of a millisecond of polling.
+  // This many misses take about a quarter of a millisecond of polling.
   static constexpr uint32_t kMaxMisses = 1000;
 
   void move_to_front(Stream& stream);
@@ -75,7 +75,7 @@ bool HotSet<Stream>::contains(const Stream* stream) const {
 template <class Stream>
 int HotSet<Stream>::ask(Stream& stream) {
   const int done = stream.receive();
-  // The stream may be destroyed by now; only its pointer is compared.
+  // The stream may have been destroyed. Only its pointer is compared.
   if (!contains(&stream)) return done;
   if (done > 0) {
     stream.misses = 0;

@@ -20,7 +20,7 @@ void OpenStreams::remove(int fd) {
   entries_.pop_back();
 }
 
-// Queries the kernel while it holds the lock, so that the socket stays open.
+// Queries the kernel while holding the lock, so that the socket stays open.
 bool OpenStreams::receipt(int peer, const StreamId& stream, PathReceipt* out) const {
   const std::lock_guard lock(mutex_);
   const auto at = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& entry) {

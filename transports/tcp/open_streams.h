@@ -1,6 +1,6 @@
-// OpenStreams lists the sockets of all streams. Any thread can ask it how much data has arrived on
-// a stream, without holding the progress baton. A stream is listed while its socket is open. The
-// data path does not use this list.
+// OpenStreams lists the sockets of all open streams. Any thread can use it to find out how much
+// data has arrived on a stream, without holding the progress baton. The data path does not use this
+// list.
 #pragma once
 
 #include <mutex>
@@ -13,7 +13,7 @@ namespace hetcomm::tcp {
 class OpenStreams {
  public:
   void add(int peer, const StreamId& stream, int fd);
-  // Removes a stream. Call before the socket is closed.
+  // Removes a stream. Must be called before the socket is closed.
   void remove(int fd);
   // See ReceiptSource::receipt(). [any-thread]
   bool receipt(int peer, const StreamId& stream, PathReceipt* out) const;

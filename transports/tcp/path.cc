@@ -16,14 +16,14 @@ namespace {
 
 constexpr uint64_t kNsPerMs = 1'000'000;
 constexpr uint64_t kNsPerSecond = 1'000'000'000;
-// The resolution of the clock with which the kernel reports times.
+// The granularity of the times that the kernel reports.
 constexpr uint64_t kClockTickNs = 20 * kNsPerMs;
-// One unanswered probe may have been lost, and the peer's kernel does not answer two probes within
-// half a second.
+// This many unanswered tries count as evidence. A single probe may have been lost, and the peer's
+// kernel does not answer two probes within half a second.
 constexpr uint32_t kEnoughTries = 2;
 
-// A field in the kernel's struct tcp_info, by its offset. The kernel only appends fields, and
-// returns those that it knows. The headers of the build machine may know fewer.
+// A field of the kernel's struct tcp_info, identified by its offset. The kernel only appends
+// fields, and returns those that it has. The headers of the build machine may lack the newer ones.
 template <typename T>
 struct TcpField {
   size_t offset;
@@ -57,7 +57,7 @@ class TcpInfo {
   bool has(TcpField<T> field) const {
     return field.offset + sizeof(T) <= size_;
   }
-  // Returns the field; 0 if the kernel has not reported it.
+  // Returns the field, or 0 if the kernel has not reported it.
   template <typename T>
   T operator[](TcpField<T> field) const {
     T value{};
@@ -71,7 +71,7 @@ class TcpInfo {
 };
 
 void set_option(int fd, int level, int name, int value) {
-  // Older kernels work without the option.
+  // Ignores a failure: older kernels may lack the option, and the connection works without it.
   if (setsockopt(fd, level, name, &value, sizeof(value)) != 0) return;
 }
 
@@ -93,8 +93,8 @@ PathVerdict judge(const PathSample& sample, uint64_t detection_ns) {
   if (sample.answer == Answer::kFull) return PathVerdict::kNotReading;
   if (sample.silent_ns < detection_ns / 4 * 3) return PathVerdict::kUnsure;
   if (sample.tries >= kEnoughTries) return PathVerdict::kGone;
-  // The peer's control plane says that its window is open, but the packet that announces this has
-  // not arrived.
+  // The peer's control plane reports that its window is open, but the packet that announces this
+  // has not arrived.
   const bool contradicted = sample.answer == Answer::kRoom && (closed || sample.tries > 0);
   return contradicted ? PathVerdict::kGone : PathVerdict::kUnsure;
 }
@@ -104,8 +104,8 @@ bool read_path(int fd, PathAccount& out) {
   if (!info.has(kBytesNotSent)) return false;
   const bool in_flight = info[kUnacknowledged] > 0;
   const bool held_back = info[kBytesNotSent] > 0;
-  // Older kernels do not report the window. It is then taken as closed if bytes are held back while
-  // none are in flight.
+  // Older kernels do not report the window. It is then assumed to be closed if bytes are held back
+  // while none are in flight.
   const bool closed = info.has(kSendWindow) ? info[kSendWindow] == 0 : !in_flight && held_back;
   const uint32_t heard_ms = std::min(info[kLastAckReceivedMs], info[kLastDataReceivedMs]);
   out = {.in_flight = in_flight,
@@ -125,7 +125,7 @@ bool read_receipt(int fd, PathReceipt& out) {
   if (!info.has(kBytesNotSent)) return false;
   int unread = 0;
   if (ioctl(fd, SIOCINQ, &unread) != 0) return false;
-  // SO_MEMINFO: the bytes held for receiving are the first word, their limit is the second.
+  // The first word of SO_MEMINFO is the number of bytes held for receiving, the second their limit.
   constexpr int kMemoryInfo = 55;
   std::array<uint32_t, 9> memory{};
   socklen_t length = sizeof(memory);
@@ -161,8 +161,8 @@ PathVerdict PathWatch::look(const PathAccount& account, uint64_t now_ns, uint64_
   last_look_ns_ = now_ns;
   silent_ns_ = (first ? 0 : silent_ns_) + std::min(elapsed_ns, 2 * interval_ns(detection_ns));
   if (first || account.heard_ns + kClockTickNs < silent_ns_) {
-    // Something has arrived, or this is the first look. One timeout may have followed, so one
-    // retransmission counts as new. Further ones cannot be told apart from older ones.
+    // Something has arrived, or this is the first look. At most one timeout can have followed, so
+    // one retransmission counts as new. Others cannot be distinguished from older ones.
     retransmitted_ = account.retransmitted - std::min<uint8_t>(account.timeouts, 1);
   }
   silent_ns_ = std::min(silent_ns_, account.heard_ns);
@@ -171,11 +171,12 @@ PathVerdict PathWatch::look(const PathAccount& account, uint64_t now_ns, uint64_
   const uint32_t since = account.retransmitted - retransmitted_;
   if (account.window_closed) {
     sample.waiting = PathSample::Waiting::kWindowClosed;
-    // A segment in flight when the window closed is retransmitted instead of a probe.
+    // If a segment was in flight when the window closed, it is retransmitted in place of a probe.
     sample.tries = account.in_flight ? since : account.probes;
   } else {
     sample.waiting = PathSample::Waiting::kInFlight;
-    // One timeout may retransmit several segments, so the number of timeouts is the limit.
+    // One timeout can retransmit several segments, so the count is limited to the number of
+    // timeouts.
     sample.tries = std::min<uint32_t>(account.timeouts, since);
   }
   const uint64_t age_ns = asked_ns_ == 0 ? UINT64_MAX : now_ns - std::min(now_ns, asked_ns_);

@@ -1,4 +1,4 @@
-// Settings holds the configuration of the tcp transport after its values were checked and clamped.
+// Settings holds the configuration of the tcp transport, after its values were checked and clamped.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@ namespace hetcomm::tcp {
 
 struct Settings {
   size_t streams = 1;         // bulk streams opened initially
-  bool auto_streams = false;  // more bulk streams are opened, depending on measurements
+  bool auto_streams = false;  // more bulk streams are opened if measurements justify them
   uint32_t chunk = 0;
   int socket_buffer = 0;  // 0: the kernel's choice
   uint64_t detection_ns = 0;

@@ -18,17 +18,17 @@
 namespace hetcomm::tcp {
 namespace {
 
-// One progress() moves about this many bytes on one stream, so that other streams get their turn.
+// One progress() moves about this many bytes on one stream, so that other streams are served too.
 constexpr size_t kReadBudget = 2u << 20;
 constexpr uint64_t kWriteBudget = 2u << 20;
-// No frame is added to a sendmsg that already has this many bytes. More bytes make the sender's
-// turn longer but not faster.
+// No frame is added to a sendmsg that already has this many bytes. More bytes would make the call
+// longer but not more efficient.
 constexpr uint64_t kSendBytes = 1u << 20;
 constexpr size_t kReadPieces = 64;
-// A message up to this size is copied next to its head, which is cheaper than a second piece for
+// A message up to this size is copied next to its head, which costs less than a second piece costs
 // the kernel.
 constexpr size_t kSmallBytes = 512;
-// A full socket is tried this many times before the poller watches it.
+// A full socket is tried this many times before it is left to the poller.
 constexpr uint8_t kMaxFull = 64;
 
 bool means_full(int error) { return error == EAGAIN || error == ENOBUFS || error == EINTR; }
@@ -70,7 +70,8 @@ void TcpStream::unwatch() {
 void TcpStream::close() {
   keep_passage();
   unwatch();
-  // A forked child may also hold the descriptor. The peer must see the stream's end even then.
+  // The shutdown lets the peer see the end of the stream even if a forked child holds the
+  // descriptor.
   if (socket_.valid()) {
     transport_.open_streams().remove(socket_.get());
     if (writer_.idle()) socket_.say_goodbye();
@@ -84,7 +85,7 @@ void TcpStream::close() {
 
 void TcpStream::abort() {
   const linger at_once{.l_onoff = 1, .l_linger = 0};
-  // This does not fail for an open socket. If it did, the kernel would still send the rest.
+  // This does not fail for an open socket. If it did, the kernel would still send the unsent data.
   if (socket_.valid() &&
       setsockopt(socket_.get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once)) != 0) {
     transport_.log().debug("tcp: a connection cannot be reset");
@@ -95,8 +96,8 @@ void TcpStream::abort() {
 StreamId TcpStream::id() const { return {endpoint_.name().id, index_}; }
 
 uint64_t TcpStream::accepted_bytes() const {
-  // Bytes that are acknowledged between the two queries are counted by neither, so both are
-  // repeated.
+  // Bytes that are acknowledged between the two queries are counted by neither of them, so both are
+  // repeated until the count of acknowledged bytes is stable.
   for (uint64_t acknowledged = acknowledged_bytes(fd());;) {
     const uint64_t waiting = unacknowledged_bytes();
     const uint64_t again = acknowledged_bytes(fd());
@@ -176,7 +177,7 @@ int TcpStream::receive() {
       endpoint_.fail_protocol(error);
       return done;
     }
-    // A short read has emptied the socket. Another read would only confirm that.
+    // A short read has emptied the socket, and another read would only confirm that.
     if (size >= budget || (size < pieces.bytes && !socket_.buffered())) break;
     budget -= size;
   }
@@ -209,7 +210,7 @@ Code TcpStream::send_pieces(const MessageHeader& header, const ExtentView& paylo
   ExtentCursor cursor;
   cursor.seek(payload.extents, payload.offset);
   const Pieces data = collect(payload.extents, cursor, payload.length, std::span(iov).subspan(1));
-  // If a message has more pieces than |iov| holds, its rest is stored and sent later.
+  // If a message has more pieces than fit into |iov|, its rest is stored and sent later.
   return finish_send(socket_.send(iov.data(), 1 + data.count), head, payload);
 }
 
@@ -272,7 +273,7 @@ int TcpStream::write(BulkQueue& queue, bool new_frames, uint32_t max_frame) {
   return done;
 }
 
-// Sends data that TLS has buffered. Returns the number of actions.
+// Sends data that the TLS session has kept. Returns the number of actions.
 int TcpStream::flush() {
   if (socket_.flush()) {
     full_ = false;
@@ -297,7 +298,7 @@ void TcpStream::unpark() {
   parked_ = false;
   full_ = false;
   full_count_ = 0;
-  // Cannot fail, since the descriptor is registered. A failure would only cause more events.
+  // This cannot fail, since the descriptor is registered. A failure would only cause more events.
   if (!transport_.poller().modify(socket_.get(), EPOLLIN, *this).ok()) return;
 }
 

@@ -1,9 +1,9 @@
 // TcpStream is one socket of a connection. It reads frames into their destinations, and writes
 // frames from their sources.
 //
-// The socket is registered for EPOLLIN while it can be read, and for EPOLLOUT only while it is
-// parked. It is parked if it has been full for so long that further polling is wasteful, or if the
-// context is about to sleep.
+// The socket is registered for EPOLLIN while it can be read, and also for EPOLLOUT while it is
+// parked. It is parked when it has been full for so long that further polling is wasteful, or when
+// the context is about to sleep.
 #pragma once
 
 #include <cstddef>
@@ -43,7 +43,7 @@ class TcpStream final : public Watcher {
   // Receives a bounded amount of data. Makes upcalls. Returns the number of actions.
   int receive();
   bool read_ended() const { return read_ended_; }
-  // Returns whether receive() has data to take that no event will announce.
+  // Returns whether receive() has data to deliver that no event will announce.
   bool buffered() const { return watched_ && socket_.buffered(); }
   // Returns the reader, for revoke().
   FrameReader& reader() { return reader_; }
@@ -51,40 +51,40 @@ class TcpStream final : public Watcher {
   // Sends one message, or stores its rest if the socket is full. Returns kWouldBlock unless
   // output_idle().
   Code send_message(const MessageHeader& header, const ExtentView& payload);
-  // Sends a frame that has no payload. Only valid when output_idle().
+  // Sends a frame without payload. Must be called only when output_idle().
   void send_head(const HeadBytes& head);
   // Sends the unfinished frame, then frames from |queue| if |new_frames|, until the socket is full
   // or a bounded amount is sent. Returns the number of actions.
   int write(BulkQueue& queue, bool new_frames, uint32_t max_frame);
   bool output_idle() const { return writer_.idle() && socket_.flushed(); }
-  // Returns the number of bytes that the kernel has accepted but the peer's kernel has not
+  // Returns the number of bytes that were passed to the kernel and that the peer's kernel has not
   // acknowledged.
   uint64_t unacknowledged_bytes() const;
-  // Returns whether the socket is full and the poller will report when it has room.
+  // Returns whether the socket is full and the poller will report when it can be written again.
   bool parked() const { return parked_; }
-  // Returns whether the socket was full when it was last tried.
+  // Returns whether the socket was full at the last attempt to write.
   bool full() const { return full_; }
-  // Lets the poller report when the full socket has room. Call before sleeping.
+  // Makes the poller report when the full socket can be written again. Called before sleeping.
   void park();
   void detach(const Bulk& bulk) { writer_.detach(bulk); }
   void drop_output();
 
-  // Records that a message was sent. The first one belongs to the opening of the connection, which
-  // passage() does not count.
+  // Records that a message was sent. The first message belongs to the opening of the connection,
+  // which passage() does not count.
   void note_message() {
     if (!opened_) [[unlikely]]
       end_opening();
   }
-  // Returns whether data sent after the opening has arrived. The result is final after
+  // Returns whether data that was sent after the opening has arrived. The result is final after
   // drop_output() or close().
   Passage passage() const;
-  // Explains why data has not arrived; empty if no reason is known.
+  // Explains why data has not arrived, or returns an empty text if no reason is known.
   std::string trouble() const;
 
-  // Judges by the kernel's statistics whether the path still works; see path.h.
+  // Checks in the kernel's statistics whether the path still works; see path.h.
   PathVerdict look(uint64_t now_ns, uint64_t detection_ns);
   bool awaits_acknowledgement() const { return path_.waiting(); }
-  // Returns whether the peer should be asked for a receipt.
+  // Returns whether a receipt should be requested from the peer.
   bool in_doubt() const { return path_.in_doubt(); }
   StreamId id() const;
   void resolve(const PathReceipt& receipt) { path_.answered(receipt); }
@@ -92,7 +92,7 @@ class TcpStream final : public Watcher {
 
   int fd() const { return socket_.get(); }
 
-  // Number of consecutive direct receives that found nothing. HotSet owns it.
+  // The number of consecutive direct receives that found nothing. Only HotSet changes it.
   uint32_t misses = 0;
 
  private:

@@ -1,12 +1,12 @@
 // Chooses the number of a connection's bulk streams if HETCOMM_TCP_STREAMS does not set it.
 //
 // A connection starts with one stream. It gets another, up to kMaxAutoStreams, if the kernel's
-// statistics for the first stream show that the windows of a single connection were the limit, and
-// not the sender's memory copy or the link. One criterion is that, over kReviewBytes of traffic, at
+// statistics for the first stream show that the limit was the window of a single stream rather than
+// the sender's memory copy or the link. One criterion is that, over kReviewBytes of traffic, at
 // least a quarter of the time with data to send was spent waiting for the receive window or the
 // send buffer. The other is that packets were lost on a path whose round trip (1 ms or more) makes
-// recovery slow. Loopback connections get no further streams, since the copy is the limit there and
-// more streams only cost cache.
+// recovery slow. Loopback connections get no further streams, since there the copy is the limit and
+// more streams would only use more cache.
 #pragma once
 
 #include <cstddef>
@@ -30,9 +30,9 @@ class StreamCount {
  public:
   static constexpr uint64_t kReviewBytes = 64u << 20;
 
-  // Returns whether one more stream is worthwhile, given the changes since the last review.
+  // Returns whether one more stream is worthwhile, judging by the statistics since the last review.
   bool review(const StreamAccount& account);
-  // Adds |bytes| to the count. Returns true if enough was sent since the last review.
+  // Adds |bytes| to the traffic. Returns true if a review is due.
   bool due(uint64_t bytes) {
     bytes_ += bytes;
     if (bytes_ < kReviewBytes) return false;

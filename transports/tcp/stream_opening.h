@@ -1,12 +1,11 @@
-// Decides when a connection opens bulk streams, and which notes its two sides send each other about
-// them.
+// Decides when a connection opens bulk streams, and which notes about them its two sides exchange.
 //
 // The first put of either side opens the first streams. Only the initiator of the connection
-// connects: the other side asks for streams by a note, and the initiator answers by a note if it
-// can open none. A connection to another host gets more streams later, if stream_count.h finds them
-// worthwhile. A stream that cannot be opened ends this growth.
+// connects them. The other side requests streams with a note, and the initiator answers with a note
+// if it can open none. A connection to another host gets more streams later, if stream_count.h
+// finds them worthwhile. This growth ends if a stream cannot be opened.
 //
-// Nothing here touches a socket. The endpoint connects the streams and sends the notes.
+// Nothing here uses a socket. The endpoint connects the streams and sends the notes.
 #pragma once
 
 #include <cstddef>
@@ -20,36 +19,37 @@ namespace hetcomm::tcp {
 
 class StreamOpening {
  public:
-  // |least|: the number of streams that the initiator opens at once. |grows|: more may follow.
+  // |least| is the number of streams that the initiator opens at first. If |grows|, more may
+  // follow.
   StreamOpening(bool initiator, size_t least, bool grows)
       : initiator_(initiator), grows_(grows), least_(least) {}
 
-  // Returns whether bulk streams were requested before, by this side or by the peer.
+  // Returns whether this side or the peer has requested bulk streams.
   bool requested() const { return requested_; }
-  // Requests the first |count| bulk streams. Returns how many streams this side connects, which may
-  // be more than |count|. Returns 0 if this side sends the peer a note instead.
+  // Requests the first |count| bulk streams. Returns how many streams this side has to connect,
+  // which can be more than |count|. Returns 0 if a note to the peer is pending instead.
   [[nodiscard]] size_t request(size_t count);
-  // Takes a note from the peer. If the note wants streams, the caller then calls request(). Returns
-  // nullptr, or the reason why the peer must not send it.
+  // Handles a note from the peer. If the note requests streams, the caller then calls request().
+  // Returns nullptr, or the reason why the peer must not send this note.
   const char* take(const StreamsNote& note);
-  // Records that a stream cannot be opened. |others|: the connection has other bulk streams, or is
-  // opening them.
+  // Records that a stream could not be opened. |others|: the connection has other bulk streams, or
+  // is opening them.
   void failed(bool others);
   // Returns whether no bulk stream can be opened, so that puts use the message stream.
   bool unavailable() const { return unavailable_; }
 
-  // Returns whether a note waits to be sent to the peer.
+  // Returns whether a note is waiting to be sent to the peer.
   bool has_note() const { return note_pending_; }
   StreamsNote take_note() {
     note_pending_ = false;
     return note_;
   }
 
-  // Adds |bytes| of puts to the count. Returns true if it is time to call grow().
+  // Adds |bytes| to the traffic of puts. Returns true if it is time to call grow().
   bool review_due(uint64_t bytes) { return grows_ && count_.due(bytes); }
   // Returns whether a connection with |count| bulk streams may get one more.
   bool may_grow(size_t count) const { return !enough_ && count < kMaxAutoStreams; }
-  // Returns whether one more stream is worthwhile, judged by the statistics of the first bulk
+  // Returns whether one more stream is worthwhile, according to the statistics of the first bulk
   // stream.
   bool grow(const StreamAccount& account) { return count_.review(account); }
 
@@ -63,7 +63,7 @@ class StreamOpening {
   const bool grows_;
   bool requested_ = false;
   bool unavailable_ = false;
-  bool enough_ = false;  // no further stream could be opened
+  bool enough_ = false;  // a stream could not be opened, so no more are added
   bool note_pending_ = false;
   StreamsNote note_;
   const size_t least_;

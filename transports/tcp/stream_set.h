@@ -1,8 +1,8 @@
 // StreamSet holds the streams of one connection: the message stream, and the bulk streams that were
 // added.
 //
-// The set answers for all streams together: whether output is left, whether data can be received,
-// and whether data has passed. The message stream always comes first.
+// Its functions give one result for all streams together: whether output is left, whether data can
+// be received, and whether data has arrived. The message stream is always handled first.
 #pragma once
 
 #include <algorithm>
@@ -19,7 +19,7 @@
 
 namespace hetcomm::tcp {
 
-// |Stream| is TcpStream. A function that has the name of one of TcpStream's functions applies to
+// |Stream| is TcpStream. A function that has the same name as a function of TcpStream applies it to
 // all streams.
 template <class Stream>
 class StreamSet {
@@ -31,9 +31,9 @@ class StreamSet {
   Stream& messages() { return messages_; }
   const Stream& messages() const { return messages_; }
   size_t bulk_count() const { return bulk_count_; }
-  // Returns bulk stream 1, or nullptr.
+  // Returns bulk stream 1, or nullptr if there is none.
   const Stream* first_bulk() const { return bulk_[0].get(); }
-  // Returns whether |index| is the number of a bulk stream that was not added yet.
+  // Returns whether |index| is the number of a bulk stream that has not been added yet.
   bool lacks(size_t index) const {
     return index > 0 && index <= kMaxBulkStreams && bulk_[index - 1] == nullptr;
   }
@@ -55,7 +55,7 @@ class StreamSet {
     }
   }
 
-  // Watches the streams, up to the first that fails. Returns its failure.
+  // Watches the streams until one fails. Returns its failure.
   Status watch();
   void unwatch() {
     for_each([](Stream& stream) { stream.unwatch(); });
@@ -69,17 +69,17 @@ class StreamSet {
   int receive_buffered();
   // Receives on all streams. Returns the number of actions.
   int receive();
-  // Returns whether all streams have ended.
+  // Returns whether reading has ended on all streams.
   bool read_ended() const {
     return messages_.read_ended() &&
            !any_bulk([](const Stream& stream) { return !stream.read_ended(); });
   }
 
-  // Sends frames from |queue| on the bulk streams. Each call begins with another stream, so that
-  // none always gets the first frame. Returns the number of actions.
+  // Sends frames from |queue| on the bulk streams. Each call begins with a different stream, so
+  // that all of them are used equally. Returns the number of actions.
   template <class Queue>
   int write_bulk(Queue& queue, uint32_t max_frame);
-  // Returns whether write_bulk() may send something. |queued|: puts wait for a stream.
+  // Returns whether write_bulk() can send something. |queued|: puts are waiting to be framed.
   bool can_write_bulk(bool queued) const {
     return any_bulk([queued](const Stream& stream) {
       return !stream.parked() && (!stream.output_idle() || queued);
@@ -96,10 +96,10 @@ class StreamSet {
   void park_full();
 
   uint64_t unacknowledged_bytes() const;
-  // Returns kPassed if data has arrived on any bulk stream, kBlocked if a bulk stream waits, and
-  // otherwise passage() of the message stream.
+  // Returns kPassed if data has arrived on any bulk stream, kBlocked if data has been sent on one
+  // without arriving, and otherwise passage() of the message stream.
   Passage passage() const;
-  // Returns trouble() of the first stream that has any.
+  // Returns trouble() of the first stream that reports any.
   std::string trouble() const;
 
  private:

@@ -18,7 +18,7 @@
 namespace hetcomm::tcp {
 namespace {
 
-// Timers run for seconds, so checking them in every progress() would be wasteful.
+// Timers run for seconds, so checking them in each progress() would be wasteful.
 constexpr uint64_t kTimerIntervalNs = 10'000'000;
 
 }  // namespace
@@ -120,7 +120,7 @@ void TcpTransport::open_stream(TcpEndpoint& endpoint, size_t index) {
 
 void TcpTransport::begin(const Destination& destination, const StreamName& name,
                          std::vector<Address> addresses, Status refused, TcpEndpoint* endpoint) {
-  // Data for this host uses no network interface.
+  // Connections within this host use no network interface.
   const bool same_host = environment_.nic != nullptr && !addresses.empty() &&
                          (addresses.front().is_loopback() || is_local(addresses.front()));
   connecting_.push_back({std::make_unique<ConnectAttempt>(
@@ -223,8 +223,8 @@ TcpEndpoint* TcpTransport::find(const ConnectionId& id, int peer) {
 }
 
 void TcpTransport::add_endpoint(TcpEndpoint& endpoint) {
-  // Reserves room first, so that activate() cannot fail. Within one pass an endpoint may become
-  // active again after it has left the list, so the list may need two entries for it.
+  // Reserves memory now, so that activate() cannot fail. Within one pass an endpoint can become
+  // active again after it has left the list, so it may need two entries.
   active_.reserve(active_.size() + 2 * (endpoints_.size() + 1));
   endpoints_.push_back(&endpoint);
 }
@@ -252,7 +252,7 @@ int TcpTransport::progress() {
 
 int TcpTransport::run_active() {
   int done = 0;
-  const size_t count = active_.size();  // endpoints that become active later wait for the next pass
+  const size_t count = active_.size();  // endpoints activated later wait for the next pass
   for (size_t i = 0; i < count; ++i) {
     TcpEndpoint* endpoint = active_[i];
     if (endpoint == nullptr) continue;
@@ -277,7 +277,7 @@ int TcpTransport::run_timers() {
   listener_->expire(now);
   std::erase_if(early_, [now](const EarlyStream& early) { return now >= early.expires_ns; });
   watch_paths(now);
-  // An upcall may start and cancel attempts. So the loop looks up the next due attempt until there
+  // An upcall can start and cancel attempts, so the loop looks up the next due attempt until there
   // is none.
   int done = 0;
   for (size_t left = connecting_.size(); left > 0; --left) {
@@ -291,7 +291,7 @@ int TcpTransport::run_timers() {
   return done;
 }
 
-// Watches paths only while data may be unacknowledged.
+// Checks the paths only while data may be unacknowledged.
 void TcpTransport::watch_paths(uint64_t now) {
   if (!watch_paths_) {
     watch_at_ns_ = kForever;
@@ -300,13 +300,13 @@ void TcpTransport::watch_paths(uint64_t now) {
   } else if (now >= watch_at_ns_) {
     watch_at_ns_ = now + PathWatch::interval_ns(detection_ns());
     watch_paths_ = false;
-    // The loop goes by index: an upcall may make or destroy endpoints.
+    // The loop uses an index because an upcall can create or destroy endpoints.
     // NOLINTNEXTLINE(modernize-loop-convert)
     for (size_t i = 0; i < endpoints_.size(); ++i) {
       const size_t count = endpoints_.size();
       if (endpoints_[i]->watch_path()) watch_paths_ = true;
-      // If the upcall has destroyed an endpoint, the loop may skip another one. It is next watched
-      // in an interval.
+      // If the upcall has destroyed an endpoint, the loop may skip another one, which is then
+      // checked after the next interval.
       if (endpoints_.size() < count) watch_paths_ = true;
     }
   }

@@ -59,35 +59,35 @@ class TcpTransport final : public Transport,
   NonceSource& nonces() { return nonces_; }
   HotSet<TcpStream>& hot() { return hot_; }
   OpenStreams& open_streams() { return open_streams_; }
-  // Returns the longest time for which a path may be silent.
+  // Returns the longest time for which a path can be silent before its connection is broken.
   uint64_t detection_ns() const { return settings_.detection_ns; }
-  // Records that data was sent which the peer's kernel has to acknowledge.
+  // Records that data was sent that the peer's kernel has to acknowledge.
   void note_sent() { watch_paths_ = true; }
   bool has_tls() const { return tls_ != nullptr; }
   // Returns the buffer for received bytes that have no final destination yet. Its contents are
-  // consumed before a receive returns.
+  // consumed before TcpStream::receive() returns.
   ByteSpan scratch() { return {scratch_.get(), kScratchBytes}; }
   void set_socket_buffers(int fd) const;
 
   void add_endpoint(TcpEndpoint& endpoint);
   void remove_endpoint(TcpEndpoint& endpoint);
-  // Lists |endpoint| as active: its progress() is called until it has no work.
+  // Lists |endpoint| as active, so that its progress() is called until it has no work.
   void activate(TcpEndpoint& endpoint);
-  // Connects a further stream. attach() or stream_unavailable() is called later, never from inside
-  // this call.
+  // Connects a further stream. attach() or stream_unavailable() of |endpoint| is called later,
+  // never from inside this call.
   void open_stream(TcpEndpoint& endpoint, size_t index);
   bool is_opening_stream(const TcpEndpoint& endpoint) const;
   void cancel_streams(const TcpEndpoint& endpoint);
 
  private:
-  // An attempt to connect one stream. |endpoint| is the connection that gets the stream; nullptr
-  // for the first stream of a new connection.
+  // An attempt to connect one stream. |endpoint| is the connection to which the stream belongs, or
+  // nullptr for the first stream of a new connection.
   struct Connecting {
     std::unique_ptr<ConnectAttempt> attempt;
     TcpEndpoint* endpoint = nullptr;
   };
   // A bulk stream that was accepted before the message stream of its connection, because the last
-  // packet of that stream's handshake is late.
+  // packet of that stream's handshake was late.
   struct EarlyStream {
     StreamName name;
     int peer = 0;
@@ -99,7 +99,7 @@ class TcpTransport final : public Transport,
 
   TcpTransport(const TransportEnvironment& environment, std::shared_ptr<const TlsContext> tls);
   Status listen();
-  // Returns the addresses in |contact| that this host can use.
+  // Returns the addresses in |contact| that can be reached from this host.
   Result<std::vector<Address>> reachable(ConstByteSpan contact) const;
   void begin(const Destination& destination, const StreamName& name, std::vector<Address> addresses,
              Status refused, TcpEndpoint* endpoint);
@@ -111,7 +111,7 @@ class TcpTransport final : public Transport,
   void watch_paths(uint64_t now);
 
   const TransportEnvironment environment_;
-  const std::shared_ptr<const TlsContext> tls_;  // null: off
+  const std::shared_ptr<const TlsContext> tls_;  // null if TLS is off
   const Settings settings_;
   BufferPool buffers_;
   NonceSource nonces_;
@@ -124,10 +124,10 @@ class TcpTransport final : public Transport,
   std::vector<Connecting> connecting_;
   std::vector<EarlyStream> early_;  // oldest first
   std::vector<TcpEndpoint*> endpoints_;
-  std::vector<TcpEndpoint*> active_;  // nullptr: the endpoint has left; run_active() closes the gap
+  std::vector<TcpEndpoint*> active_;  // nullptr: removed; run_active() closes the gap
   uint64_t timers_checked_ns_ = 0;
   bool watch_paths_ = false;  // data may be unacknowledged
-  // Time of the next watch_paths() that looks at the endpoints; kForever if none is planned.
+  // The time of the next check of all paths, or kForever if none is planned.
   uint64_t watch_at_ns_ = kForever;
 };
 

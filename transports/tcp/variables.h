@@ -1,4 +1,4 @@
-// Configuration variables of the tcp transport.
+// Declares the configuration variables of the tcp transport.
 #pragma once
 
 #include "src/system/variable.h"

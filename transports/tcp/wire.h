@@ -1,9 +1,9 @@
-// Encodes and decodes the wire format of tcp: frames on a stream, the contact, and the hello's
-// extra bytes.
+// Encodes and decodes the wire format of tcp: frames on a stream, the contact, and the extra bytes
+// of the hello.
 //
 // Every frame starts with a head of kHeadBytes. All numbers are little endian. Bytes without a
-// meaning are zero, which is checked. Decoding treats its input as hostile. Failures are static
-// texts, since nothing is formatted before a connection is known to be broken.
+// meaning must be zero, which is checked. Decoding treats its input as hostile. Failures are static
+// texts, so that nothing has to be formatted before a connection is known to be broken.
 //
 //   byte 0      type            4-7   number of bytes that follow the head
 //   bytes 8-39  kMessage: core's header; payload follows
@@ -46,7 +46,7 @@ struct PutTarget {
   uint64_t offset = 0;
 };
 
-// A notice about the bulk streams of a connection. Only the lower rank can open them.
+// A note about the bulk streams of a connection. Only the lower rank can open them.
 struct StreamsNote {
   enum class Kind : uint8_t { kWanted = 1, kUnavailable = 2 };
   Kind kind = Kind::kWanted;
@@ -61,15 +61,14 @@ void encode_put_head(HeadBytes& out, const PutTarget& target, uint32_t length);
 void encode_streams_head(HeadBytes& out, const StreamsNote& note);
 
 // The type and length in a decoded head. |error| is null if the head is valid on its kind of
-// stream, and otherwise describes the fault.
+// stream. Otherwise it describes the fault.
 struct FrameHead {
   FrameType type = FrameType::kMessage;
   uint32_t length = 0;
   const char* error = nullptr;
 };
 FrameHead decode_head(const std::byte* head, bool bulk_stream);
-// These functions decode the rest of a head of their type. They return nullopt if the head is
-// malformed.
+// These decode the rest of a head of their type. They return nullopt if the head is malformed.
 std::optional<PutTarget> decode_put(const std::byte* head);
 std::optional<StreamsNote> decode_streams(const std::byte* head);
 
@@ -77,7 +76,7 @@ std::optional<StreamsNote> decode_streams(const std::byte* head);
 std::vector<std::byte> encode_contact(const ListeningHost& host);
 Result<ListeningHost> decode_contact(ConstByteSpan bytes);
 
-// Identifies the streams that belong to the same connection.
+// Identifies one connection. All its streams carry the same id.
 using ConnectionId = std::array<std::byte, 16>;
 struct StreamName {
   ConnectionId connection{};

@@ -1,4 +1,4 @@
-"""Pipeline parallelism: schedules, plans, and torch modules that run by them.
+"""Pipeline parallelism: schedules, plans, and PyTorch modules that run according to them.
 
     from hetcomm import pipeline
 
@@ -6,12 +6,13 @@
         stages=[pipeline.Stage(ranks=[0], items=4), pipeline.Stage(ranks=[1], items=4)],
         tensors=[pipeline.Tensor("hidden", "float32", (8, 128, 512))],
         micro_batches=16, micro_batch_size=8, schedule="1f1b")
-    trainer = pipeline.Pipeline(world, plan, [my_stage], loss=loss_function)   # world: a group of torch's
+    trainer = pipeline.Pipeline(world, plan, [my_stage], loss=loss_function)   # world: a PyTorch group
     loss = trainer.step(inputs, targets=targets)
 
-A plan deals the items of a model to stages, and the stages to ranks. It names the tensors that go
-from stage to stage, and the schedule. All ranks have the same plan. :class:`Schedule` and
-:class:`Plan` need neither torch nor a job, and :class:`Runner` runs callbacks without torch.
+A plan assigns the items of a model to stages, and the stages to ranks. It specifies the schedule
+and the tensors that are sent between stages. All ranks have the same plan. :class:`Schedule` and
+:class:`Plan` need neither PyTorch nor a running job, and :class:`Runner` runs callbacks without
+PyTorch.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ __all__ = ["Boundary", "Gradient", "Pipeline", "Plan", "Runner", "Schedule", "St
 
 
 def __getattr__(name: str) -> Any:
-    # The class needs torch, which is imported on first use.
+    # The class requires PyTorch, which is imported on first use.
     if name == "Pipeline":
         from hetcomm.pipeline.modules import Pipeline
 

@@ -1,4 +1,4 @@
-"""Provides the buffers of a pipeline of torch modules, and the stream in which its steps work."""
+"""Provides the buffers of a pipeline of PyTorch modules, and the stream in which its steps work."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from hetcomm import _core
 
 
 class Fetched:
-    """A tensor on its way to the host. ``event`` completes after the copy. If it is None, the copy has
-    ended."""
+    """A tensor that is being copied to the host. ``event`` completes after the copy. If it is None,
+    the copy is already complete."""
 
     def __init__(self, value: torch.Tensor, event: Any = None) -> None:
         self._value = value
@@ -23,14 +23,14 @@ class Fetched:
         return self._event is None or self._event.query()
 
     def take(self) -> torch.Tensor:
-        """Waits for the copy. Returns the tensor."""
+        """Waits for the copy, and returns the tensor."""
         if self._event is not None:
             self._event.synchronize()
         return self._value
 
 
 class HostBuffers:
-    """Buffers in memory of the host. Modules on a device copy what they read and write."""
+    """Buffers in host memory. Modules on a device copy their inputs and outputs."""
 
     stream = 0
 
@@ -41,25 +41,26 @@ class HostBuffers:
 
     @contextlib.contextmanager
     def working(self) -> Iterator[None]:
-        """Encloses a run, whose steps work in the stream."""
+        """Encloses a run, so that its steps work in the buffers' stream."""
         yield
 
     def end_step(self) -> None:
-        """Called when a step has enqueued its work."""
+        """Called when a step has enqueued its work. Waits for it if the back-end has no streams."""
 
     def fetch(self, value: torch.Tensor) -> Fetched:
-        """Brings ``value``, which a step has made, to the host."""
+        """Copies ``value``, which a step has made, to the host. The copy may still be in
+        progress."""
         return Fetched(value.cpu())
 
     def lend(self, made: Iterable[torch.Tensor]) -> None:
-        """Lets the caller's stream use the tensors, which a run has made."""
+        """Allows the caller's stream to use the tensors, which a run has made."""
 
     def room(self, size: int, dtype: torch.dtype) -> torch.Tensor:
         """Returns memory for gradients that are added up."""
         return torch.empty(size, dtype=dtype, device="cpu")
 
     def array(self, room: torch.Tensor) -> Any:
-        """Returns ``room`` as the library takes it."""
+        """Returns ``room`` in the form that the library accepts."""
         return room
 
     def wait(self) -> None:
@@ -67,17 +68,18 @@ class HostBuffers:
 
 
 class DeviceBuffers(HostBuffers):
-    """Buffers in memory of a torch device. Steps work in the stream that is current there now."""
+    """Buffers in memory of a PyTorch device. Steps work in the stream that is current when this is
+    created."""
 
     def __init__(self, device: torch.device, communicator: _core.Communicator) -> None:
         from hetcomm import torch as backend
 
         self._context = backend.context_of(communicator)
-        # This tensor has no elements. It stands for its device.
+        # This tensor has no elements. It represents its device.
         self._like = torch.empty(0, device=device)
         self.device = self._like.device
         self._module = torch.get_device_module(self.device)
-        # None if the back-end has one stream, and no name for it.
+        # None if the back-end has only one stream, without a handle.
         self._stream = self._current_stream()
         self.stream = self._context.stream(self._like)
 
@@ -100,7 +102,7 @@ class DeviceBuffers(HostBuffers):
 
     def end_step(self) -> None:
         if not self.stream:
-            self._context.stream(self._like)  # waits
+            self._context.stream(self._like)  # waits for the work
 
     def fetch(self, value: torch.Tensor) -> Fetched:
         if value.device != self.device or not self.stream or not hasattr(self._module, "Event"):
@@ -145,8 +147,8 @@ class DeviceBuffers(HostBuffers):
 def buffers_of(
     device: torch.device, planned: int, rank: int, communicator: _core.Communicator
 ) -> HostBuffers:
-    """Returns the buffers of a rank whose modules are on ``device``. ``planned`` is the rank's device
-    number in the plan. Raises ValueError if these are different devices."""
+    """Returns the buffers of a rank whose modules are on ``device``. ``planned`` is the rank's
+    device number in the plan. Raises ValueError if the two are different devices."""
     if planned == 0 or device.type == "cpu":
         return HostBuffers()
     from hetcomm.torch import device_index

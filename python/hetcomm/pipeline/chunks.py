@@ -1,4 +1,4 @@
-"""Holds the stages of a rank as torch modules, and the data that steps keep for later ones."""
+"""Holds the stages of a rank as PyTorch modules, and the data that steps keep for later ones."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ from hetcomm.pipeline.gradients import Holders, degrees_of, place_of
 from hetcomm.pipeline.plans import Plan
 from hetcomm.pipeline.split import SplitBackward
 
-# A stage is a module, or its items by their names in the whole model. Items are called in turn.
+# A stage is a module, or a mapping from names of items in the whole model to modules. The items are
+# called one after another.
 StageModule = Union[nn.Module, Mapping[str, nn.Module]]
 
 
 class Saved:
-    """Keeps the data that the backward step of a micro-batch needs."""
+    """Holds the data that the backward step of a micro-batch needs."""
 
     def __init__(self) -> None:
         self.has_graph = False
@@ -51,7 +52,7 @@ class Saved:
 
 
 class Chunk:
-    """A stage of this rank."""
+    """One stage of this rank."""
 
     def __init__(
         self,
@@ -80,12 +81,12 @@ class Chunk:
             raise ValueError(
                 f"stage {stage} has {len(self._all_items)} items in the plan, and {len(self.items)} modules"
             )
-        # A stage without names counts as one item, the first one of the stage.
+        # A stage given without names counts as one item, the first one of the stage.
         self.by_item = dict(zip(self._all_items, self.items.values()))
         degrees = degrees_of(own)
         samples = pipeline["micro_batch_size"] / (degrees["data"] * degrees["context"])
         self.share = samples / plan.document["training"]["global_batch"]
-        # Ranks along the tensor degree have the same loss.
+        # Ranks along the tensor degree compute the same loss.
         self.counts = place_of(own, rank)["tensor"] == 0
         self._find_tensors(pipeline)
         parameters = [each for module in self.items.values() for each in module.parameters()]
@@ -124,7 +125,7 @@ class Chunk:
                     self._output_names.append(tensor["name"])
 
     def needs_arguments(self) -> bool:
-        """Whether the stage's first module cannot be called without an argument."""
+        """Returns True if the stage's first module cannot be called without an argument."""
         try:
             parameters = inspect.signature(next(iter(self.items.values())).forward).parameters.values()
         except (TypeError, ValueError):  # compiled code may have no signature
@@ -152,7 +153,7 @@ class Chunk:
                 raise ValueError(f"stage {self.stage} has FSDP2, and other stages hold its item {item}")
 
     def set_actions(self, cells: Sequence[str]) -> None:
-        """Looks up what kinds of steps the schedule has for this stage."""
+        """Determines which kinds of steps the schedule has for this stage."""
         steps = [part for cell in cells for part in _parts_of(cell)]
         own = {kind for stage, kind in steps if stage == self.stage}
         self.recomputes = "R" in own or self._always_recomputes
@@ -165,7 +166,7 @@ class Chunk:
             )
 
     def begin(self, micro_batches: int) -> None:
-        """Begins a step of the training."""
+        """Begins a training step."""
         self.saved.clear()
         self._left = micro_batches
         for each in self._fsdp:
@@ -174,8 +175,8 @@ class Chunk:
                 each.set_reshard_after_backward(False)  # type: ignore[operator]
 
     def end(self) -> None:
-        """Ends a run. Forward steps leave the parameters of an FSDP2 module gathered, so this shards them
-        again."""
+        """Ends a run. Forward steps leave the parameters of an FSDP2 module gathered, so this
+        method shards them again."""
         self.saved.clear()
         self.reshard()
 
@@ -189,7 +190,8 @@ class Chunk:
 
     @contextlib.contextmanager
     def next_backward(self) -> Iterator[None]:
-        """Encloses a backward step. In the last one of a run, FSDP2 sums the gradients of all micro-batches."""
+        """Encloses a backward step. In the last one of a run, FSDP2 sums the gradients of all
+        micro-batches."""
         self._left -= 1
         for each in self._fsdp:
             each.set_is_last_backward(self._left == 0)  # type: ignore[operator]
@@ -229,5 +231,5 @@ def _parts_of(cell: str) -> Iterator[tuple[int, str]]:
 
 
 def has_backward(cells: Sequence[str]) -> bool:
-    """Whether a rank with these actions performs backward steps."""
+    """Returns True if a rank with these actions performs backward steps."""
     return any(kind in ("B", "I") for cell in cells for _, kind in _parts_of(cell))

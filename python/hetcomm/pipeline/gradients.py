@@ -1,6 +1,6 @@
-"""Says which ranks hold which parts of a model, and whose gradients are added up: along the data and
-context degrees of a stage, in several pipelines, and where stages share an item, such as tied
-embeddings.
+"""Determines which ranks hold which parts of a model, and whose gradients are added up: along the
+data and context degrees of a stage, over several pipelines, and over stages that share an item,
+such as tied embeddings.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ _DEGREES: dict[str, Any] = {"data": 1, "context": 1, "tensor": 1, "expert": 1, "
 
 
 def degrees_of(stage: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the degrees of a stage, also those that its document leaves out."""
+    """Returns the degrees of a stage, including those that its document omits."""
     return {**_DEGREES, **stage.get("degrees", {})}
 
 
 def place_of(stage: Mapping[str, Any], rank: int) -> dict[str, int]:
-    """Returns the place of ``rank`` in ``stage`` along each degree."""
+    """Returns the index of ``rank`` in ``stage`` along each degree."""
     degrees = degrees_of(stage)
     names = {"d": "data", "c": "context", "t": "tensor"}
     index = stage["ranks"].index(rank)
     place: dict[str, int] = {}
-    for letter in reversed(degrees["order"]):  # the last one is the fastest
+    for letter in reversed(degrees["order"]):  # the last letter varies fastest
         name = names[letter]
         place[name] = index % degrees[name]
         index //= degrees[name]
@@ -42,11 +42,11 @@ def place_of(stage: Mapping[str, Any], rank: int) -> dict[str, int]:
 
 
 class Holders:
-    """Knows which stages hold which items of the model, and the places of ``rank`` in them."""
+    """Records which stages hold which items of the model, and where ``rank`` is in them."""
 
     def __init__(self, plan: Plan, rank: int) -> None:
         self._rank = rank
-        self._stages: dict[int, list[Mapping[str, Any]]] = {}  # by item
+        self._stages: dict[int, list[Mapping[str, Any]]] = {}  # keyed by item
         shared: dict[tuple[int, int], set[int]] = {}
         for each in plan.document.get("shared", []):
             for holder in each["holders"]:
@@ -63,11 +63,11 @@ class Holders:
         return self._stages[item]
 
     def ranks_of(self, item: int) -> set[int]:
-        """Returns the ranks that hold ``item``, or a part of it."""
+        """Returns the ranks that hold ``item`` or a part of it."""
         return {rank for stage in self._stages[item] for rank in stage["ranks"]}
 
     def is_added(self, item: int) -> bool:
-        """Whether the gradients of ``item`` are sums over several ranks."""
+        """Returns True if the gradients of ``item`` are sums over several ranks."""
         terms = {}
         for stage in self._stages[item]:
             degrees = degrees_of(stage)
@@ -75,8 +75,8 @@ class Holders:
         return sum(terms.values()) > 1
 
     def is_first(self, item: int, is_cut: bool) -> bool:
-        """Whether this rank is the first one that holds its part of ``item``. If ``is_cut``, each rank
-        along the tensor degree has a part of its own."""
+        """Returns True if this rank is the first one that holds its part of ``item``. If
+        ``is_cut``, each rank along the tensor degree has a different part."""
         stage = self._stages[item][0]
         if self._rank not in stage["ranks"]:
             return False
@@ -84,7 +84,7 @@ class Holders:
         return place["data"] == place["context"] == 0 and (is_cut or place["tensor"] == 0)
 
     def own_stage(self, item: int) -> Mapping[str, Any]:
-        """Returns the first stage with which this rank holds ``item``."""
+        """Returns the first stage in which this rank holds ``item``."""
         return next(each for each in self._stages[item] if self._rank in each["ranks"])
 
     def has_one_tensor_degree(self, item: int) -> bool:
@@ -93,19 +93,20 @@ class Holders:
 
 @dataclass(frozen=True)
 class Cut:
-    """Describes how the ranks of a stage hold a parameter: the whole shape, and the boxes of each place
-    along the tensor degree. A box lies in the rank's own tensor, whose elements are in C order."""
+    """Describes how the ranks of a stage hold a parameter: the whole shape, and the boxes of each
+    index along the tensor degree. A box is stored in the rank's own tensor, whose elements are in C
+    order."""
 
     shape: tuple[int, ...]
     boxes: tuple[tuple[Box, ...], ...]
 
     def is_whole(self) -> bool:
-        """Whether each place has the whole parameter."""
+        """Returns True if each rank along the tensor degree has the whole parameter."""
         return all(len(each) == 1 and _extent(each[0]) == self.shape for each in self.boxes)
 
     def layout(self, stage: Mapping[str, Any]) -> Layout:
-        """Returns the layout of the parameter's gradient. Ranks along the data and context degrees have
-        terms of a sum. Ranks along the tensor degree have boxes or copies."""
+        """Returns the layout of the parameter's gradient. Ranks along the data and context degrees
+        have terms of a sum. Ranks along the tensor degree have boxes or copies."""
         degrees = degrees_of(stage)
         boxes = []
         for rank in stage["ranks"]:
@@ -118,26 +119,28 @@ class Cut:
         return layout_of_boxes(self.shape, boxes, terms=degrees["data"] * degrees["context"])
 
     def spec(self, dtype: torch.dtype, place: int) -> TensorSpec:
-        """Describes the parameter itself, as ranks at ``place`` along the tensor degree have it."""
+        """Describes the parameter itself, as it is held by ranks with index ``place`` along the
+        tensor degree."""
         return TensorSpec(self.shape, dtype, self.boxes[place])
 
 
-# The sizes and types of an item's parameters, by place along the tensor degree.
+# The sizes and types of an item's parameters, keyed by the index along the tensor degree.
 ItemSizes = Mapping[int, Sequence[tuple[int, str]]]
-Sizes = dict[int, dict[int, list[tuple[int, str]]]]  # by item
+Sizes = dict[int, dict[int, list[tuple[int, str]]]]  # keyed by item
 
 
 def type_of(index: int, sizes: ItemSizes) -> str:
-    """Returns the type of parameter ``index`` at the first place that has the parameter."""
+    """Returns the type of parameter ``index`` on the first rank along the tensor degree that has
+    it."""
     return next(each[index][1] for _, each in sorted(sizes.items()) if index < len(each))
 
 
 def cut_of(
     parameter: nn.Parameter | None, item: int, index: int, who: Holders, sizes: ItemSizes
 ) -> Cut:
-    """Returns how the stage of this rank holds ``parameter``, the ``index``-th one of ``item``.
-    ``parameter`` is None if only other ranks have it. Raises ValueError if stages have different
-    tensor degrees, and nothing says how they cut the parameter."""
+    """Returns how the stage of this rank holds ``parameter``, which is parameter ``index`` of
+    ``item``. ``parameter`` is None if only other ranks have it. Raises ValueError if stages have
+    different tensor degrees, and the way in which they cut the parameter is not specified."""
     degree = degrees_of(who.own_stage(item))["tensor"]
     known = None if parameter is None else _known_cut(parameter)
     if parameter is not None and known is not None:
@@ -153,7 +156,8 @@ def cut_of(
         whole[dimension] *= degree
         return _blocks(tuple(whole), dimension, degree, blocks)
     if who.has_one_tensor_degree(item):
-        # Different places may hold different elements. Equal places of different stages hold the same.
+        # Different indices along the tensor degree may hold different elements. The same index in
+        # different stages holds the same elements.
         ends = [0]
         for place in range(degree):
             own = sizes.get(place, ())
@@ -179,15 +183,16 @@ def cut_of(
 
 
 def is_cut(parameter: nn.Parameter) -> bool:
-    """Whether the ranks along the tensor degree have different parts of the parameter."""
+    """Returns True if the ranks along the tensor degree have different parts of the parameter."""
     if getattr(parameter, "tensor_model_parallel", False):
         return True
     return any(each.is_shard() for each in getattr(parameter, "placements", ()))
 
 
 def _known_cut(parameter: nn.Parameter) -> tuple[int, int] | None:
-    """Returns the dimension that a tensor degree cuts, and the number of blocks that are cut one by one
-    (Megatron-LM's ``partition_stride``). Returns None if the parameter names no dimension."""
+    """Returns the dimension that the tensor degree cuts, and the number of blocks that are cut
+    separately (Megatron-LM's ``partition_stride``). Returns None if the parameter specifies no
+    dimension."""
     if not is_cut(parameter):
         return None
     if hasattr(parameter, "placements"):
@@ -199,13 +204,14 @@ def _known_cut(parameter: nn.Parameter) -> tuple[int, int] | None:
 
 
 def _chunks(shape: tuple[int, ...], dimension: int, degree: int) -> Cut:
-    """Cuts as torch.chunk does: the last chunks may be smaller, or empty."""
+    """Cuts in the same way as torch.chunk: the last chunks may be smaller, or empty."""
     size = -(-shape[dimension] // degree)
     return _between(shape, dimension, [min(i * size, shape[dimension]) for i in range(degree + 1)])
 
 
 def _between(shape: tuple[int, ...], dimension: int, ends: Sequence[int]) -> Cut:
-    """Cuts the dimension at ``ends``: each place has what lies between two of them."""
+    """Cuts the dimension at ``ends``. Each index along the tensor degree gets the elements between
+    two consecutive ends."""
     return Cut(
         shape,
         tuple(
@@ -216,8 +222,8 @@ def _between(shape: tuple[int, ...], dimension: int, ends: Sequence[int]) -> Cut
 
 
 def _blocks(shape: tuple[int, ...], dimension: int, degree: int, blocks: int) -> Cut:
-    """Cuts each of ``blocks`` equal blocks of the dimension into a piece for each place. A place has its
-    pieces one after another."""
+    """Cuts each of ``blocks`` equal blocks of the dimension into one piece for each index along the
+    tensor degree. The pieces of an index are stored one after another."""
     length = shape[dimension] // (degree * blocks)
     own = list(shape)
     own[dimension] = length * blocks
@@ -245,16 +251,16 @@ def _slab(shape: tuple[int, ...], dimension: int, begin: int, end: int) -> Box:
 
 @dataclass
 class HeldParameter:
-    """A parameter of an item that several ranks, or several modules of this rank, hold."""
+    """A parameter of an item that is held by several ranks, or by several modules of this rank."""
 
     item: int
     index: int  # index among the parameters of the item
-    alike: list[nn.Parameter]  # this rank's copies, with the same contents; empty: only others have it
+    alike: list[nn.Parameter]  # this rank's copies, with equal contents; empty if it has none
     chunks: set[int]  # chunks of this rank that hold the item
-    cut: Cut | None = None  # None: only this rank has the parameter
-    type: str = ""  # name of the data type, if there is a cut
+    cut: Cut | None = None  # None if only this rank has the parameter
+    type: str = ""  # name of the data type, if |cut| is set
     left: set[int] = field(default_factory=set)  # chunks whose gradients are not complete
-    room: torch.Tensor | None = None  # memory of the gradient that is added up over ranks
+    room: torch.Tensor | None = None  # memory for the gradient that is added up over ranks
 
     def copy(self) -> torch.Tensor:
         """Returns a copy of the parameter's contents in host memory."""
@@ -263,7 +269,8 @@ class HeldParameter:
         return _local(self.alike[0].detach()).to("cpu", copy=True).reshape(-1).contiguous()
 
     def make_room(self, buffers: HostBuffers) -> Any:
-        """Makes ``room``, whose contents are added up over ranks. Returns it as the library takes it."""
+        """Allocates ``room``, whose contents are added up over ranks. Returns it in the form that
+        the library accepts."""
         size = _local(self.alike[0]).numel() if self.alike else 0
         self.room = buffers.room(size, getattr(torch, self.type))
         return buffers.array(self.room)
@@ -272,15 +279,15 @@ class HeldParameter:
         self.left = set(self.chunks)
 
     def begin_with_nothing(self) -> None:
-        """Begins a step without backward steps of this rank. This rank adds zero to the gradients of
-        others."""
+        """Begins a step in which this rank has no backward steps. It adds zero to the gradients of
+        other ranks."""
         self.left = set()
         if self.room is not None:
             self.room.zero_()
 
     def finish(self, chunk: int) -> None:
-        """Called when the steps of ``chunk`` have made their part of the gradient. After the last chunk,
-        fills ``room``."""
+        """Called when the steps of ``chunk`` have computed their part of the gradient. After the
+        last chunk, fills ``room``."""
         if self.room is None or chunk not in self.left:
             return
         self.left.remove(chunk)
@@ -288,7 +295,8 @@ class HeldParameter:
             return
         grads = self._grads()
         if not grads:
-            # All holders send the same amount, even if only some of them have used the parameter.
+            # All holders send the same amount of data, even if only some of them have used the
+            # parameter.
             self.room.zero_()
             return
         self.room.copy_(grads[0].reshape(-1))
@@ -296,7 +304,7 @@ class HeldParameter:
             self.room += other.reshape(-1).to(self.room.device)
 
     def take(self) -> None:
-        """Takes the sum as the gradient, if there were backward steps."""
+        """Stores the sum as the gradient, if there were backward steps."""
         if self.room is None:
             grads = self._grads()
             self._share(sum(grads[1:], grads[0].clone()) if grads else None)
@@ -316,8 +324,8 @@ class HeldParameter:
 
 
 class Copies:
-    """Parameters as an adapter of :func:`hetcomm.reshard.transfer_state`. They are moved through
-    memory of the host, since parameters need not be contiguous."""
+    """Presents parameters as an adapter for :func:`hetcomm.reshard.transfer_state`. They are moved
+    through host memory, since parameters need not be contiguous."""
 
     def __init__(self, held: Sequence[HeldParameter], who: Holders, rank: int) -> None:
         self._held = {f"{each.item}.{each.index}": each for each in held}
@@ -339,7 +347,7 @@ class Copies:
         raise AssertionError("tensors have their own memory")
 
     def loaded(self, names: Sequence[str]) -> None:
-        """Gives the parameters what has arrived."""
+        """Copies the data that has arrived to the parameters."""
         with torch.no_grad():
             for name in names:
                 for each in self._held[name].alike:
@@ -348,8 +356,8 @@ class Copies:
 
 
 def grad_of(parameter: nn.Parameter) -> torch.Tensor:
-    """Returns this rank's part of the gradient. Forms the sum first if the gradient of a DTensor is
-    still a sum over the mesh."""
+    """Returns this rank's part of the gradient. If the gradient of a DTensor is still a sum over
+    the mesh, forms the sum first."""
     grad = parameter.grad
     placements = getattr(parameter, "placements", None)
     if placements is not None and tuple(grad.placements) != tuple(placements):  # type: ignore[union-attr]

@@ -14,7 +14,7 @@ from hetcomm.pipeline.buffers import Fetched, HostBuffers
 
 
 class Losses:
-    """Adds up the losses of the micro-batches over the ranks of ``communicator``, while other steps
+    """Adds up the losses of the micro-batches over the ranks of ``communicator`` while other steps
     run."""
 
     def __init__(self, communicator: _core.Communicator, buffers: HostBuffers) -> None:
@@ -26,8 +26,8 @@ class Losses:
         self.begin(False, False)
 
     def begin(self, has_own: bool, predicts: bool) -> None:
-        """Begins a run. ``has_own`` says that this rank makes losses that count, ``predicts`` that the
-        run needs no losses."""
+        """Begins a run. ``has_own`` is true if this rank computes losses that count. ``predicts``
+        is true if the run needs no losses."""
         self._own, self._fetched = [], None
         self._waits_for_own = has_own and not predicts
         self._predicts = predicts
@@ -37,8 +37,8 @@ class Losses:
         self._own.append((micro_batch, loss.detach().clone().reshape(()), factor))
 
     def complete(self) -> None:
-        """Called when this rank has made all its losses. Their work on the device may still be under
-        way."""
+        """Called when this rank has computed all its losses. Their work on the device may still be
+        in progress."""
         if self._own:
             self._own.sort(key=lambda each: each[0])
             self._fetched = self._buffers.fetch(torch.stack([loss for _, loss, _ in self._own]))
@@ -46,8 +46,8 @@ class Losses:
             self._start()
 
     def move_on(self) -> None:
-        """Called when a step of the run has ended. Starts the sum if this rank's losses are on the host,
-        or if it has none. Does not wait for the losses."""
+        """Called when a step of the run has ended. Starts the sum if this rank's losses are on the
+        host, or if it has none. Does not wait for the losses."""
         self.is_under_way = True
         if self._sum is None and (
             not self._waits_for_own or (self._fetched is not None and self._fetched.is_here())
@@ -56,7 +56,7 @@ class Losses:
 
     def total(self, left: Callable[[], float | None]) -> tuple[float, float]:
         """Returns the sum of loss times factor over all ranks, and the sum of the factors. ``left``
-        returns the seconds that the call may still take, or None."""
+        returns the seconds left for the call, or None if there is no limit."""
         if self._sum is None:
             self._start()
         assert self._sum is not None
@@ -80,7 +80,7 @@ class Losses:
                 request.wait()
 
     def close(self) -> None:
-        """Ends the sum that is under way, if there is one, on all ranks."""
+        """If a sum is in progress, ends it on all ranks."""
         if self._sum is not None:
             self.fail("the pipeline was closed")
 
@@ -93,12 +93,13 @@ class Losses:
                 own[1] += factor
             self._fetched = None
         total = torch.empty_like(own)
-        # The sum may last as long as the run.
+        # The sum has no timeout, because it may take as long as the run.
         self._sum = (self._communicator.allreduce(own, total, "sum", timeout=math.inf), total)
 
 
 def _wait(request: Any, left: Callable[[], float | None]) -> None:
-    """Waits for ``request``, which has no time limit of its own, so that signals are noticed."""
+    """Waits for ``request``, which has no time limit of its own. Waits in short intervals, so that
+    signals are handled."""
     while True:
         limit = left()
         try:

@@ -1,4 +1,4 @@
-"""Runs torch modules as the stages of a pipeline."""
+"""Runs PyTorch modules as the stages of a pipeline."""
 
 from __future__ import annotations
 
@@ -46,51 +46,52 @@ _Ended = TypeVar("_Ended")
 
 
 class Pipeline:
-    """Trains the stages of this rank by a pipeline plan.
+    """Trains the stages of this rank according to a pipeline plan.
 
-    All ranks of ``communicator`` make the object, with the same plan. ``communicator`` is a
-    :class:`hetcomm.Communicator`, a process group of torch's, or None for the default group.
-    ``modules`` has the module of each stage of this rank, or one module alone. Instead of a module
-    a stage may be {name: module} with the items of the stage in their order, each by its name in
-    the whole model. Then :meth:`state_dict` has those names, and gradients of items that several
-    stages or pipelines hold are added up. ``shared`` has the shared items that this rank holds
-    beside those of its stages: {item: (name in the whole model, module)}. A weight that the module of
-    another item has too, such as the weight of a tied head, is added up with the shared item.
+    All ranks of ``communicator`` create the object together, with the same plan. ``communicator``
+    is a :class:`hetcomm.Communicator`, a PyTorch process group, or None for the default group.
+    ``modules`` has the module of each stage of this rank. It may also be a single module. A stage
+    may also be given as {name: module}, with the items of the stage in order, keyed by their names
+    in the whole model. :meth:`state_dict` then uses these names, and gradients of items that
+    several stages or pipelines hold are added up. ``shared`` has the shared items that this rank
+    holds in addition to those of its stages: {item: (name in the whole model, module)}. If the
+    module of another item also has one of their weights, as with a tied head, its gradient is added
+    up with the shared item.
 
-    The first stage's module gets the arguments of a micro-batch. Each later one gets the tensors that
-    the plan's boundaries bring, in the plan's order. A module returns a tensor, or as many as leave
-    the stage. ``loss(output, *targets)`` gives the mean loss of a micro-batch. Without ``loss`` the
-    last module gets the targets after its inputs, and returns the loss.
+    The first stage's module gets the arguments of a micro-batch. Each later one gets the tensors of
+    the plan's boundaries, in the plan's order. A module returns a tensor, or as many tensors as
+    leave the stage in the plan. ``loss(output, *targets)`` returns the mean loss of a micro-batch.
+    Without ``loss``, the last module gets the targets after its inputs, and returns the loss.
 
-    Tensors that a stage gets lie in buffers of the pipeline, and keep their contents until the last
-    step of their micro-batch. Clone tensors that a module keeps longer. Buffers lie on the device
-    that the plan gives the rank (:func:`hetcomm.torch.device_index`). The rank's modules must be on
-    this device. Its steps work in the stream that is current when the pipeline is made. With device 0
-    the buffers lie in host memory, whatever device the modules are on. ``device`` is the torch device
-    of stages that have no parameters. By default it is the device of the other stages, or the CPU if
-    the plan has device 0.
+    The input tensors of a stage are in buffers of the pipeline, and keep their contents until the
+    last step of their micro-batch. Clone tensors that a module keeps longer. Buffers are on the
+    device that the plan assigns to the rank (:func:`hetcomm.torch.device_index`). The rank's
+    modules must be on this device. Its steps work in the stream that is current when the pipeline
+    is created. With device 0, the buffers are in host memory, regardless of the modules' device.
+    ``device`` is the PyTorch device of stages that have no parameters. By default it is the device
+    of the other stages, or the CPU if the plan has device 0.
 
-    Gradients are those of the mean over the global batch. Each rank's part counts by its samples, or
-    by the ``weights`` of the step if the plan says "tokens". With "tokens", tell the plan its
-    ``sequence``, which keeps gradients in the range of short number formats until the sum of the
-    weights is known. At the end of a step, gradients are added up over the ranks that hold the same
-    parameters, in a fixed order. So a stage needs no DistributedDataParallel. If a stage has this
-    wrapper, the pipeline uses the module inside. FSDP2 inside a stage sums the gradients itself, and
-    averages them unless its divide factor is set to 1 (``set_gradient_divide_factor``). With
-    ``broadcast``, ranks that hold the same parameters get those of the first such rank. Parameters of
-    FSDP2 are excepted.
+    Gradients are those of the mean over the global batch. Each rank's part is weighted by its
+    samples, or by the ``weights`` of the step if the plan says "tokens". With "tokens", set the
+    plan's ``sequence``, which keeps gradients in the range of short number formats until the sum of
+    the weights is known. At the end of a step, gradients are added up over the ranks that hold the
+    same parameters, in a fixed order. A stage therefore does not need DistributedDataParallel. If a
+    stage has this wrapper, the pipeline uses the module inside it. FSDP2 inside a stage sums the
+    gradients itself, and averages them unless its divide factor is set to 1
+    (``set_gradient_divide_factor``). With ``broadcast``, ranks that hold the same parameters get
+    those of the first such rank, except for parameters of FSDP2.
 
-    ``pair(first, second)`` is called for two steps that may overlap, as in the schedule dualpipe-v.
-    Its arguments are functions that perform the steps. ``pair`` calls both, in any order. It may have
-    them work in streams of its own, if it orders these with the current stream before and after.
-    Without ``pair`` the steps run one after the other.
+    ``pair(first, second)`` is called for two steps that can overlap, as in the schedule dualpipe-v.
+    Its arguments are functions that perform the steps. ``pair`` calls both, in any order. It may
+    run them in other streams, if it synchronizes these with the current stream before and after.
+    Without ``pair``, the steps run one after the other.
 
     UNSHARD and RESHARD in a schedule call ``unshard()`` and ``reshard()`` of the FSDP2 modules of
     their stage. Backward steps then leave the parameters gathered until RESHARD.
 
-    A schedule that splits backward steps goes over some nodes twice. Hooks on activations are then
-    called twice for gradients of parameters, and hooks on parameters that a stage uses in several
-    places are not called.
+    A schedule that splits backward steps visits some nodes of the graph twice. Hooks on activations
+    are then called twice for gradients of parameters, and hooks on parameters that a stage uses in
+    several places are not called.
     """
 
     def __init__(
@@ -140,7 +141,7 @@ class Pipeline:
             self._broadcast()
 
     def update_gradients(self) -> None:
-        """Looks up anew which gradients are added up. Collective: call it on all ranks after
+        """Determines again which gradients are added up. Collective: call it on all ranks after
         parameters have been replaced, frozen, or unfrozen (``requires_grad``)."""
         held: list[HeldParameter] = []
         gradients: list[Gradient] = []
@@ -159,7 +160,7 @@ class Pipeline:
         self._added = held
         self._known = self._shared_trainable()
 
-    # Gives all ranks that hold the same parameters those of the first such rank.
+    # Copies the parameters of the first rank that holds them to all other ranks that hold them.
     def _broadcast(self) -> None:
         sizes = self._sizes(lambda _: True)
         sides: list[Copies] = []
@@ -181,7 +182,7 @@ class Pipeline:
         self._agree(self._own, look_up)
         transfer_state(*sides, communicator=self._own, timeout=self._timeout)
 
-    # Returns the sizes and types of the parameters that all ranks hold: {item: {place along the
+    # Returns the sizes and types of the parameters that all ranks hold: {item: {index along the
     # tensor degree: [(size, type), ...]}}. Collective.
     def _sizes(self, is_wanted: Callable[[nn.Parameter], bool]) -> Sizes:
         own = {}
@@ -194,12 +195,12 @@ class Pipeline:
             ]
             own[item] = {"place": place, "sizes": sizes}
         sizes: Sizes = {}
-        first: dict[tuple[int, int], int] = {}  # the first rank at a place
+        first: dict[tuple[int, int], int] = {}  # first rank, by item and tensor index
         for rank, told in enumerate(_exchange(self._own, {"held": list(own.items())}, self._timeout)):
             for item, each in told["held"]:
                 known = sizes.setdefault(item, {}).setdefault(each["place"], each["sizes"])
                 other = first.setdefault((item, each["place"]), rank)
-                # All ranks find the difference.
+                # All ranks detect the difference.
                 if known != each["sizes"] and self._who.has_one_tensor_degree(item):
                     raise ValueError(
                         f"item {item}: rank {other} has parameters of other sizes or types, or others that "
@@ -207,8 +208,8 @@ class Pipeline:
                     )
         return sizes
 
-    # Returns the parameters with is_wanted(parameter) that other ranks hold too, or that several
-    # modules of this rank hold.
+    # Returns the parameters that satisfy is_wanted(parameter) and that other ranks also hold, or
+    # that several modules of this rank hold.
     def _held(self, is_wanted: Callable[[nn.Parameter], bool], sizes: Sizes) -> list[HeldParameter]:
         held = []
         users = [
@@ -226,13 +227,13 @@ class Pipeline:
                 ]
                 continue
             for i, chunk in enumerate(self._chunks):
-                # The gradients of this chunk would come too late.
+                # The gradients of this chunk would be complete too late.
                 if i not in chunks and any(not users[i].isdisjoint(same) for same in wanted):
                     raise ValueError(
                         f"stage {chunk.stage} has a parameter of item {item} among its own: name the item "
                         "and its stages in the plan's `shared`"
                     )
-            # A place may have fewer parameters than others.
+            # Some ranks along the tensor degree may have fewer parameters than others.
             count = max(len(each) for each in sizes[item].values())
             for index in range(count):
                 same = wanted[index] if index < len(wanted) else []
@@ -283,12 +284,12 @@ class Pipeline:
         self._set_actions(self._plan)
         self._place(device, communicator)
 
-    # Finds the device of the rank's buffers, and of its stages without parameters.
+    # Determines the device of the rank's buffers, and of its stages without parameters.
     def _place(self, given: torch.device | str | int | None, communicator: Any) -> None:
         planned = self._plan.document["ranks"][self._rank].get("device", 0)
         devices = {chunk.device for chunk in self._chunks if chunk.has_parameters}
         if given is not None:
-            given = torch.empty(0, device=given).device  # adds the device's number
+            given = torch.empty(0, device=given).device  # adds the device's index
             devices.add(given)
         if planned != 0 and len(devices) > 1:
             raise ValueError(
@@ -318,19 +319,20 @@ class Pipeline:
         scale: float = 1.0,
         timeout: float | None = None,
     ) -> float:
-        """Performs a step of the training, and returns the mean loss of the global batch, on all
-        ranks. Adds the gradients to existing ones.
+        """Performs a training step, and returns the mean loss of the global batch on all ranks.
+        Adds the gradients to existing ones.
 
-        Ranks of the first stage need ``inputs``. Ranks of the last stage need ``targets``, one tensor
-        or a tuple. Both are tensors with this rank's rows of all micro-batches, or lists with a value
-        for each micro-batch. ``weights`` are the numbers of tokens in this rank's part of each
-        micro-batch. Ranks of the last stage pass them if the plan says "tokens". ``lengths`` are the
-        lengths of the micro-batches, if the plan has lengths. ``number`` is the number of the step,
-        the same on all ranks. ``scale`` multiplies the gradients, as a gradient scaler needs.
+        Ranks of the first stage need ``inputs``. Ranks of the last stage need ``targets``, one
+        tensor or a tuple. Both are tensors with this rank's rows of all micro-batches, or lists
+        with a value for each micro-batch. ``weights`` are the numbers of tokens in this rank's part
+        of each micro-batch. Ranks of the last stage pass them if the plan says "tokens".
+        ``lengths`` are the lengths of the micro-batches, if the plan has lengths. ``number`` is the
+        number of the step, the same on all ranks. The gradients are multiplied by ``scale``, as
+        gradient scalers require.
 
         An exception of a module is raised on its rank. The other ranks raise :class:`hetcomm.Error`
-        with its text. A call that refuses its arguments, with ValueError or INVALID_ARGUMENT, begins
-        no step: the other ranks wait until this rank calls again."""
+        with its text. A call that rejects its arguments, with ValueError or INVALID_ARGUMENT,
+        begins no step. The other ranks then wait until this rank calls again."""
         with self._begun(inputs, targets, weights, scale):
             self._check_gradients()
             before = {each: each.grad for each in self.parameters()}
@@ -365,7 +367,7 @@ class Pipeline:
         number: int = 0,
         timeout: float | None = None,
     ) -> float:
-        """Performs the forward steps without gradients, and returns the mean loss, on all ranks.
+        """Performs the forward steps without gradients, and returns the mean loss on all ranks.
         Does not change the mode of modules: call ``eval()`` before."""
         with self._begun(inputs, targets, weights):
             return self._run_to(lambda left: self._mean_loss(left)[0], number, timeout, True, lengths)
@@ -392,8 +394,9 @@ class Pipeline:
     def set_schedule(
         self, plan: Plan | str | Schedule | Mapping[str, Any], timeout: float | None = None
     ) -> None:
-        """Replaces the plan by one with another schedule (:meth:`Plan.with_schedule`), or gives all
-        pipelines the given schedule. Collective. If the call fails, the pipeline keeps its plan."""
+        """Replaces the plan with one that has another schedule (:meth:`Plan.with_schedule`), or
+        sets the given schedule for all pipelines. Collective. If the call fails, the pipeline keeps
+        its plan."""
         if not isinstance(plan, Plan):
             schedule, plan = plan, self._plan
             for number in range(len(plan.document["pipelines"])):
@@ -408,13 +411,14 @@ class Pipeline:
         self._pipeline = plan.document["pipelines"][plan.place_of(self._rank)[0]]
 
     def cancel(self, reason: str = "no reason given") -> None:
-        """Ends the run that is under way, or the next one, on all ranks. Any thread may call it."""
+        """Ends the current run, or if there is none, the next one, on all ranks. May be called from
+        any thread."""
         self._core.cancel(reason)
 
     # --- the model ---------------------------------------------------------------------------
 
     def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
-        """Yields this rank's parameters, by their names in the whole model."""
+        """Yields this rank's parameters with their names in the whole model."""
         seen = set()
         for name, module in self._named_modules():
             for inner, parameter in module.named_parameters():
@@ -427,16 +431,16 @@ class Pipeline:
             yield parameter
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns the state of this rank's stages and shared items, by names of the whole model.
-        Raises ValueError if two stages without names have state of the same name."""
+        """Returns the state of this rank's stages and shared items, keyed by names in the whole
+        model. Raises ValueError if two stages without names have state with the same name."""
         state: dict[str, Any] = {}
         for name, module in self._distinct_modules():
             state.update({_joined(name, inner): value for inner, value in module.state_dict().items()})
         return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Loads this rank's part of ``state``, which may be that of the whole model. Raises KeyError if
-        something is missing, and ValueError as :meth:`state_dict`."""
+        """Loads this rank's part of ``state``, which may be the state of the whole model. Raises
+        KeyError if something is missing, and ValueError like :meth:`state_dict`."""
         for name, module in self._distinct_modules():
             keys = {inner: _joined(name, inner) for inner in module.state_dict()}
             missing = [key for key in keys.values() if key not in state]
@@ -461,8 +465,8 @@ class Pipeline:
         return self._named_modules()
 
     def grad_norm(self, norm_type: float = 2.0, timeout: float | None = None) -> tuple[float, bool]:
-        """Returns the norm of the whole model's gradients, and whether one of them is infinite or
-        NaN. Collective. A parameter of which all ranks of a tensor degree have a copy counts once. A
+        """Returns the norm of the whole model's gradients, and whether any of them is infinite or
+        NaN. Collective. A parameter that is copied on all ranks of a tensor degree counts once. A
         parameter that is cut among these ranks must have ``tensor_model_parallel = True`` or be a
         DTensor."""
         highest = math.isinf(norm_type)
@@ -474,7 +478,7 @@ class Pipeline:
         for grad in self._counted():
             if grad.numel() == 0:
                 continue
-            # Not all devices have float64.
+            # Some devices do not support float64.
             wide = torch.float64 if grad.dtype == torch.float64 else torch.float32
             part = torch.linalg.vector_norm(grad.detach(), norm_type, dtype=wide).item()
             own[0] = max(float(own[0]), part) if highest else float(own[0]) + part**norm_type
@@ -486,8 +490,8 @@ class Pipeline:
     def clip_grad_norm_(
         self, max_norm: float, norm_type: float = 2.0, timeout: float | None = None
     ) -> tuple[float, bool]:
-        """Scales the gradients down so that their norm is at most ``max_norm``. Returns the result of
-        :meth:`grad_norm` before the scaling. Changes no gradient if one is infinite or NaN."""
+        """Scales the gradients down so that their norm is at most ``max_norm``. Returns the result
+        of :meth:`grad_norm` before scaling. Changes nothing if a gradient is infinite or NaN."""
         norm, wrong = self.grad_norm(norm_type, timeout)
         factor = max_norm / (norm + 1e-6)
         if factor < 1 and not wrong:
@@ -504,20 +508,21 @@ class Pipeline:
 
     @property
     def is_first(self) -> bool:
-        """Whether this rank has the first stage, and needs inputs."""
+        """True if this rank has the first stage, and needs inputs."""
         return any(each.is_first for each in self._chunks)
 
     @property
     def is_last(self) -> bool:
-        """Whether this rank has the last stage, and needs targets."""
+        """True if this rank has the last stage, and needs targets."""
         return any(each.is_last for each in self._chunks)
 
     def facts(self) -> dict[str, Any]:
-        """Returns figures of this rank: runs, times of callbacks and waits, bytes of buffers."""
+        """Returns statistics of this rank: runs, times of callbacks and waits, and bytes of
+        buffers."""
         return self._core.facts()
 
     def trace(self, format: str = "json") -> str:
-        """Returns when each step of the last run began and ended, as "json" or "chrome"."""
+        """Returns the start and end of each step of the last run, as "json" or "chrome"."""
         return self._core.trace(format)
 
     def look_at_run(
@@ -528,9 +533,9 @@ class Pipeline:
         may_split: bool = False,
         timeout: float | None = None,
     ) -> str:
-        """Compares the last step with its forecast, as :meth:`Plan.look_at_run`. Collective. Returns
-        the result for this rank's pipeline. Call it before an evaluation, whose trace replaces that
-        of the step."""
+        """Compares the last step with its forecast, like :meth:`Plan.look_at_run`. Collective.
+        Returns the result for this rank's pipeline. Call it before an evaluation, since the
+        evaluation's trace replaces that of the step."""
         own, _ = self._plan.place_of(self._rank)
         traces = self._traces(timeout)[own]
         return self._plan.look_at_run(traces, own, format, limit=limit, may_split=may_split)
@@ -543,11 +548,11 @@ class Pipeline:
         may_split: bool = False,
         timeout: float | None = None,
     ) -> Plan | None:
-        """Returns the plan with better schedules for the times of the last step, or None if there are
-        none. Collective: all ranks get the same plan, for :meth:`set_schedule`. ``limit`` and
+        """Returns the plan with better schedules for the times of the last step, or None if there
+        are none. Collective: all ranks get the same plan, for :meth:`set_schedule`. ``limit`` and
         ``may_split`` are as for :meth:`Plan.look_at_run`. ``times`` has the earlier times of each
-        pipeline. With ``times``, only times that moved by more than 10 % count. Stages with FSDP2 get
-        no split backward steps."""
+        pipeline. With ``times``, only times that have changed by more than 10 % count. Stages with
+        FSDP2 get no split backward steps."""
         plan = self._plan
         for number, traces in enumerate(self._traces(timeout)):
             known = times[number] if times else None
@@ -559,7 +564,7 @@ class Pipeline:
                 plan = plan.with_schedule(proposal["schedule"], number, proposal["in_flight"])
         return None if plan is self._plan else plan
 
-    # Returns the traces of all ranks, by pipeline.
+    # Returns the traces of all ranks, grouped by pipeline.
     def _traces(self, timeout: float | None) -> list[list[str]]:
         own, _ = self._plan.place_of(self._rank)
         said = {"pipeline": own, "trace": self._core.trace("json")}
@@ -581,7 +586,7 @@ class Pipeline:
     def __exit__(self, *_: Any) -> None:
         self.close()
 
-    # --- inside ------------------------------------------------------------------------------
+    # --- internal ----------------------------------------------------------------------------
 
     def _set_actions(self, plan: Plan) -> None:
         number, _ = plan.place_of(self._rank)
@@ -666,9 +671,10 @@ class Pipeline:
                 saved.keep_random_state(chunk.device)
             outputs = self._call(chunk, action, saved)
         if not saves or recomputes:
-            # Within torch.autocast a step with gradients would find parameters converted without history.
+            # Within torch.autocast, a later step with gradients would otherwise use cached
+            # conversions of parameters that have no history.
             torch.clear_autocast_cache()
-        # Buffers have no history: they are used again and again.
+        # Buffers must have no autograd history, because they are reused.
         with torch.no_grad():
             for output, buffer in zip(outputs, action.outputs):
                 buffer.copy_(output)
@@ -680,7 +686,7 @@ class Pipeline:
         with torch.enable_grad(), saved.random_state(chunk.device):
             self._call(chunk, action, saved, again=True)
 
-    # Calls the module. Keeps the data for its backward step in |saved|. Returns the tensors that
+    # Calls the module. Stores the data for its backward step in |saved|. Returns the tensors that
     # leave the stage.
     def _call(
         self, chunk: Chunk, action: Any, saved: Saved, again: bool = False
@@ -688,7 +694,7 @@ class Pipeline:
         run = self._run
         arguments = []
         for tensor, has_grad in zip(action.inputs, chunk.input_has_grad):
-            # Each micro-batch has a leaf of its own, since several micro-batches use the buffer.
+            # Each micro-batch needs a separate leaf, since several micro-batches use the buffer.
             argument = tensor.detach().to(chunk.device)
             if has_grad and torch.is_grad_enabled():
                 argument.requires_grad_()
@@ -710,7 +716,7 @@ class Pipeline:
         if not again:
             chunk.check_outputs(outputs, action.outputs)
         if torch.is_grad_enabled():
-            # Keeps no outputs, so that those that the graph does not need are freed.
+            # Outputs are not stored, so that those that the graph does not need can be freed.
             saved.roots = [
                 _root(output) if output.requires_grad else None
                 for output, has_grad in zip(outputs, chunk.output_has_grad)
@@ -735,7 +741,7 @@ class Pipeline:
         if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
             raise ValueError("the loss of a micro-batch has to be a tensor of one element")
         factor = chunk.share if run.weights is None else run.weights[action.micro_batch]
-        # A micro-batch that counts nothing may have a loss that is no number.
+        # The loss of a micro-batch with weight 0 may be NaN.
         if not again and factor != 0 and chunk.counts:
             self._losses.add(action.micro_batch, loss, factor)
         run.results += not again
@@ -747,9 +753,9 @@ class Pipeline:
         saved.roots = [_root(loss) if loss.requires_grad and factor != 0 else None]
         saved.root_grads = [torch.full_like(loss.detach(), factor / run.whole * run.scale)]
 
-    # Returns the roots and gradients for a micro-batch that counts nothing. FSDP2 sums gradients in the
-    # last backward step, so even such a micro-batch has one. The loss may be NaN, so the step begins with
-    # zeros at the results of the module.
+    # Returns the roots and gradients for a micro-batch with weight 0. FSDP2 sums gradients in the
+    # last backward step, so even such a micro-batch has one. The loss may be NaN, so the step
+    # begins with zeros at the results of the module.
     def _begins_with_nothing(self, chunk: Chunk, result: Any) -> tuple[list[Any], list[torch.Tensor]]:
         if self._loss is None and not bool(torch.isfinite(result)):
             raise ValueError(
@@ -762,11 +768,11 @@ class Pipeline:
     # Returns the roots and gradients with which the backward step of a micro-batch begins.
     def _begins(self, chunk: Chunk, action: Any) -> tuple[list[Any], list[torch.Tensor]]:
         saved = chunk.saved[action.micro_batch]
-        if not saved.has_graph:  # the stage recomputes, and the schedule has no step for that
+        if not saved.has_graph:  # the stage recomputes, but the schedule has no step for it
             self._recompute(chunk, action)
         grads = saved.root_grads
         if not chunk.is_last:
-            # These are copies, because autograd may keep them as gradients of parameters.
+            # These are copies, because autograd may store them as gradients of parameters.
             grads = [each.to(chunk.device, copy=True) for each in action.output_grads]
         pairs = [(root, grad) for root, grad in zip(saved.roots, grads) if root is not None]
         return [root for root, _ in pairs], [grad for _, grad in pairs]
@@ -802,14 +808,15 @@ class Pipeline:
             for each in self._added:
                 each.begin()
             return
-        # This rank makes no gradients, but receives the sums.
+        # This rank computes no gradients, but receives the sums.
         with self._buffers.working():
             for each in self._added:
                 each.begin_with_nothing()
         if self._added:
-            self._buffers.wait()  # the library reads them without asking
+            self._buffers.wait()  # the library reads them without synchronizing
 
-    # Fills in the gradients of a stage to add up over ranks. All its micro-batches are done.
+    # Fills in the gradients of a stage that are added up over ranks. All its micro-batches are
+    # done.
     def _reduce_grad(self, chunk: Chunk, action: Any) -> None:
         number = self._chunks.index(chunk)
         with torch.no_grad():
@@ -818,14 +825,14 @@ class Pipeline:
         if self._added:
             self._buffers.wait()  # the library reads them now
 
-    # Ends the pipeline on all ranks, including ranks that wait for losses.
+    # Ends the pipeline on all ranks, including ranks that are waiting for losses.
     def _fail(self, error: BaseException) -> None:
         reason = f"rank {self._rank}: {type(error).__name__}: {error}"[:400]
         self._losses.fail(reason)
         with contextlib.suppress(Exception):
             self._core.cancel(reason)
 
-    # Takes the sums of gradients. Returns the mean loss.
+    # Stores the sums of gradients. Returns the mean loss.
     def _finish(self, left: _Countdown) -> float:
         with torch.no_grad():
             for each in self._added:
@@ -837,7 +844,7 @@ class Pipeline:
                     parameter.grad.div_(weight / self._run.whole)
         return loss
 
-    # Raises ValueError if the gradients to add up are not those that all ranks know.
+    # Raises ValueError if the gradients to add up differ from those on which all ranks have agreed.
     def _check_gradients(self) -> None:
         if list(map(id, self._shared_trainable())) != list(map(id, self._known)):
             raise ValueError(
@@ -854,7 +861,7 @@ class Pipeline:
             for parameter in same
         ]
 
-    # Yields each item with its parameters. Each parameter is a list of this rank's copies. Leaves out
+    # Yields each item with its parameters. Each parameter is a list of this rank's copies. Omits
     # parameters that FSDP2 adds up, and parameters of earlier items.
     def _alike_by_item(self) -> Iterator[tuple[int, list[list[nn.Parameter]]]]:
         seen = self._fsdp_parameters()
@@ -881,7 +888,7 @@ class Pipeline:
         shared = {each["item"] for each in self._plan.document.get("shared", [])}
         return dict(sorted(found.items(), key=lambda each: (each[0] not in shared, each[0])))
 
-    # Whether this rank has losses that count.
+    # Returns True if this rank has losses that count.
     def _has_losses(self) -> bool:
         return any(each.is_last and each.counts for each in self._chunks)
 
@@ -897,7 +904,7 @@ class Pipeline:
             self._core.run(number, timeout, evaluates, None if lengths is None else list(lengths))
 
     # Performs a run, and returns the result of end(time left). If the run or end() fails after the
-    # first step, tells the other ranks, so that their calls end.
+    # first step, notifies the other ranks, so that their calls end.
     def _run_to(
         self,
         end: Callable[[_Countdown], _Ended],
@@ -921,7 +928,8 @@ class Pipeline:
         self._own.allreduce(own.contiguous(), total, op, timeout=timeout).wait()
         return total
 
-    # Yields the gradients that count for the norm on this rank. Each gradient counts on one rank.
+    # Yields the gradients that this rank includes in the norm. Each gradient is included on one
+    # rank only.
     def _counted(self) -> Iterator[torch.Tensor]:
         for each in self._fsdp_parameters():
             if each.grad is not None and _is_first_replica(each):
@@ -931,7 +939,7 @@ class Pipeline:
                 first = same[0]
                 if first.grad is None:
                     continue
-                grad = grad_of(first)  # the ranks of a DTensor's mesh have to take part
+                grad = grad_of(first)  # all ranks of a DTensor's mesh have to take part
                 if self._who.is_first(item, is_cut(first)):
                     yield grad
 
@@ -939,7 +947,7 @@ class Pipeline:
 def _callbacks(
     pipeline: weakref.ref[Pipeline], chunk: Chunk
 ) -> dict[str, Callable[[_core.PipelineAction], None]]:
-    """Returns the callbacks of a stage. The callbacks do not keep the pipeline alive."""
+    """Returns the callbacks of a stage. They do not keep the pipeline alive."""
 
     def calling(name: str) -> Callable[[_core.PipelineAction], None]:
         def call(action: _core.PipelineAction) -> None:
@@ -966,8 +974,8 @@ def _pair_of(
     pair: Callable[[Callable[[], None], Callable[[], None]], None] | None,
     callbacks: Sequence[Mapping[str, Callable[[_core.PipelineAction], None]]],
 ) -> Callable[[_core.PipelineAction, _core.PipelineAction], None] | None:
-    """Returns a function that performs two actions by ``pair`` and the callbacks of the stages. Returns
-    None without ``pair``."""
+    """Returns a function that performs two actions through ``pair`` and the callbacks of the
+    stages, or None without ``pair``."""
     if pair is None:
         return None
 
@@ -995,8 +1003,9 @@ class _Run:
         self.targets: list[tuple[Any, ...]] | None = None
         self.weights: list[float] | None = None
         self.is_weighted = False
-        # With weights, the number of tokens of a step by the plan. Gradients are divided by this first. At the
-        # end they are divided by the sum of weights over this, so that short number formats do not overflow.
+        # With weights, the number of tokens of a step according to the plan. Gradients are first
+        # divided by it. At the end they are divided by the sum of the weights over this number, so
+        # that short number formats do not overflow.
         self.whole = 1.0
         self.scale = 1.0
         self.results = 0  # number of results of the last stage's forward steps
@@ -1015,7 +1024,7 @@ class _Countdown:
 
 
 def _shared_items(plan: Plan, pipeline: int, stages: Sequence[int]) -> set[int]:
-    """Returns the shared items that ``stages`` hold beside their own items."""
+    """Returns the shared items that ``stages`` hold in addition to their own items."""
     found = set()
     for each in plan.document.get("shared", []):
         for holder in each["holders"]:
@@ -1035,7 +1044,7 @@ def _cloned(result: Any) -> Any:
 
 
 def _tensors_of(result: Any) -> Iterator[torch.Tensor]:
-    """Yields the tensors of which :func:`_cloned` made copies."""
+    """Yields the tensors that :func:`_cloned` copies."""
     if isinstance(result, torch.Tensor):
         yield result
     elif isinstance(result, (tuple, list)):
@@ -1044,15 +1053,15 @@ def _tensors_of(result: Any) -> Iterator[torch.Tensor]:
 
 
 def _is_first_replica(parameter: nn.Parameter) -> bool:
-    """Whether this rank has the first replica of its shard of a DTensor."""
+    """Returns True if this rank has the first replica of its shard of a DTensor."""
     place = parameter.device_mesh.get_coordinate()  # type: ignore[attr-defined]
     placements = parameter.placements  # type: ignore[attr-defined]
     return all(at == 0 for at, each in zip(place, placements) if each.is_replicate())
 
 
 def _root(tensor: torch.Tensor) -> Any:
-    """Returns the root at which a backward step begins. If torch supports it, the root does not keep the
-    tensor."""
+    """Returns the root at which a backward step begins. If PyTorch supports it, the root does not
+    keep the tensor alive."""
     return get_gradient_edge(tensor) if _BEGINS_ANYWHERE else tensor
 
 

@@ -1,4 +1,4 @@
-"""Keeps the pipelines of each communicator, so that they are closed before it."""
+"""Keeps a list of the pipelines of each communicator, so that they are closed before it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def opened(communicator: Communicator, pipeline: Any) -> None:
 
 
 def close_all(communicator: Communicator) -> None:
-    """Closes the pipelines of a communicator. Its close() calls this."""
+    """Closes the pipelines of a communicator. Called by the communicator's close()."""
     for pipeline in list(_opened.pop(communicator, ())):
         pipeline.close()
 

@@ -1,4 +1,5 @@
-"""Defines pipeline plans: which ranks hold which part of a model, and which tensors go between them."""
+"""Defines pipeline plans: which ranks hold which part of a model, and which tensors are sent
+between them."""
 
 from __future__ import annotations
 
@@ -14,8 +15,8 @@ from hetcomm.reshard.arrays import _type_name
 
 @dataclass(frozen=True)
 class Stage:
-    """A part of the model: the next ``items`` items. The ``ranks`` share it by their degrees. Stages
-    with the same ranks are chunks of these ranks."""
+    """A part of the model: the next ``items`` items. The ``ranks`` divide it according to the
+    degrees. Stages with the same ranks are chunks of these ranks."""
 
     ranks: Sequence[int]
     items: int = 1
@@ -32,9 +33,9 @@ class Stage:
 
 @dataclass(frozen=True)
 class Tensor:
-    """A tensor that goes from stage to stage for each micro-batch: its whole shape, and the
-    dimension that each degree of a stage cuts. ``varies`` is the dimension that has the length of
-    the micro-batch."""
+    """A tensor that is sent from one stage to another for each micro-batch: its whole shape, and
+    the dimension that each degree of a stage cuts. ``varies`` is the dimension whose length is the
+    length of the micro-batch."""
 
     name: str
     dtype: Any
@@ -61,8 +62,9 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Boundary:
-    """The tensors that go from a stage to a later one. ``in_flight`` is the number of items under way in
-    each direction; 0 means one more than the schedule needs."""
+    """The tensors that are sent from a stage to a later one. ``in_flight`` is the number of items
+    in flight in each direction. 0 lets the library choose: at least one more than the schedule
+    needs."""
 
     source: int
     destination: int
@@ -84,9 +86,9 @@ class Boundary:
 
 @dataclass(frozen=True)
 class Plan:
-    """A pipeline plan: a document that all ranks share (pipeline/README.md). The constructor checks it.
-    For a wrong plan it raises :class:`hetcomm.Error`, which names the entry, or the rank and the
-    action."""
+    """A pipeline plan: a document that is the same on all ranks (pipeline/README.md). The
+    constructor checks it. For an invalid plan it raises :class:`hetcomm.Error`, which names the
+    entry, or the rank and the action."""
 
     document: Mapping[str, Any]
     _outline: dict[str, Any] = field(init=False, repr=False, compare=False)
@@ -112,12 +114,12 @@ class Plan:
         weight: str = "samples",
         **names: Any,
     ) -> Plan:
-        """Returns the plan of one pipeline. ``tensors`` go between any two neighbouring stages, with
-        ``in_flight`` items under way. 0 items means one more than the schedule needs with its times,
-        if it has any. ``boundaries`` replace the boundaries between these neighbours, or add others.
-        ``schedule`` is a name, a :class:`Schedule`, or {"name": ..., "parameters": ...}.
-        ``names`` are ``sequence``, ``precision``, ``optimizer``, ``cluster``, ``model`` and
-        ``provenance``."""
+        """Returns the plan of one pipeline. ``tensors`` are sent between any two consecutive
+        stages, with ``in_flight`` items in flight. 0 means one more than the schedule needs, given
+        its times if it has any. ``boundaries`` replace these boundaries, or add others.
+        ``schedule`` is a name, a :class:`Schedule`, or {"name": ..., "parameters": ...}. Valid
+        keyword arguments in ``names`` are ``sequence``, ``precision``, ``optimizer``, ``cluster``,
+        ``model`` and ``provenance``."""
         ends = {(each.source, each.destination) for each in boundaries}
         between = [
             Boundary(stage, stage + 1, tensors, in_flight)
@@ -182,8 +184,8 @@ class Plan:
 
     @classmethod
     def join(cls, plans: Sequence[Plan]) -> Plan:
-        """Returns a plan with the pipelines of several plans side by side. Each plan is for ranks
-        of its own: the second one's ranks follow those of the first."""
+        """Returns a plan with the pipelines of several plans side by side. The plans use separate
+        ranks: the ranks of the second plan follow those of the first."""
         joined = json.loads(plans[0].json)
         for plan in plans[1:]:
             more = json.loads(plan.json)
@@ -207,7 +209,7 @@ class Plan:
 
     @classmethod
     def from_json(cls, text: str) -> Plan:
-        """Returns the plan of a document's text."""
+        """Returns the plan in a JSON document."""
         return cls(json.loads(text))
 
     def with_schedule(
@@ -217,7 +219,8 @@ class Plan:
         in_flight: Sequence[int] | None = None,
     ) -> Plan:
         """Returns the plan with another schedule, for :meth:`Pipeline.set_schedule`. ``in_flight``
-        has the items in flight after each stage but the last. None leaves the numbers unchanged."""
+        has the number of items in flight from each stage to the next. None leaves the numbers
+        unchanged."""
         document = json.loads(self.json)
         document["pipelines"][pipeline]["schedule"] = _schedule(schedule)
         for boundary in document["pipelines"][pipeline]["boundaries"] if in_flight else ():
@@ -227,21 +230,23 @@ class Plan:
 
     @property
     def json(self) -> str:
-        """The document's text, for files and for other programs."""
+        """The text of the document, for files and for other programs."""
         return json.dumps(self.document, sort_keys=True, indent=1) + "\n"
 
     @property
     def hash(self) -> str:
-        """The hash that ranks compare. Plans that differ only in their provenance have the same hash."""
+        """The hash that ranks compare. Plans that differ only in their provenance have the same
+        hash."""
         return self._outline["hash"]
 
     @property
     def outline(self) -> dict[str, Any]:
-        """Facts that follow from the plan: groups of ranks, actions, activations, items in flight."""
+        """Properties derived from the plan: groups of ranks, actions, activations, and items in
+        flight."""
         return self._outline
 
     def place_of(self, rank: int) -> tuple[int, list[int]]:
-        """Returns the pipeline of ``rank``, and its stages."""
+        """Returns the pipeline of ``rank``, and the rank's stages."""
         for number, pipeline in enumerate(self.document["pipelines"]):
             own = [i for i, stage in enumerate(pipeline["stages"]) if rank in stage["ranks"]]
             if own:
@@ -258,17 +263,18 @@ class Plan:
         overlap_ppm: int = 0,
         format: str = "text",
     ) -> str:
-        """Simulates a step with all pipelines at once, and returns a "text", a document as "json", an
-        "svg" or a Chrome "trace".
+        """Simulates a step of all pipelines together. Returns the result as "text", "json", "svg"
+        or a Chrome "trace".
 
-        ``stages`` is a list with the times of each stage, of all pipelines one after the other, or the
-        times that all stages have: ``{"forward_ns": ..., "backward_ns": ...}``. Steps without a time
-        take no time. ``links`` is a link model, as ``hetcomm_bench links --format json`` writes it, as
-        a dict, with the hosts of the plan's ranks (``hosts`` of :meth:`of`). Without ``links``
-        transfers take no time. ``nics`` has the NIC of each rank. By default ranks use the first NIC
-        of their hosts. ``items`` is a list with the bytes of each item of the model, or the bytes that
-        all items have: ``{"gradient_bytes": ..., "weight_bytes": ...}``. Gradients are summed over all
-        ranks that hold the item. Weights are gathered where a schedule has UNSHARD."""
+        ``stages`` is a list with the times of each stage, pipeline by pipeline, or a single entry
+        for all stages: ``{"forward_ns": ..., "backward_ns": ...}``. Steps without a time take no
+        time. ``links`` is a link model as a dict, in the format of ``hetcomm_bench links --format
+        json``, with the hosts of the plan's ranks (``hosts`` of :meth:`of`). Without ``links``,
+        transfers take no time. ``nics`` has the NIC of each rank. By default ranks use the first
+        NIC of their hosts. ``items`` is a list with the bytes of each item of the model, or a
+        single entry for all items: ``{"gradient_bytes": ..., "weight_bytes": ...}``. Gradients are
+        summed over all ranks that hold the item. Weights are gathered where a schedule has
+        UNSHARD."""
         if links is not None and not isinstance(links, Mapping):
             raise TypeError(f"links are a {type(links).__name__}, and no dict: use json.loads(text)")
         question: dict[str, Any] = {
@@ -295,15 +301,17 @@ class Plan:
         limit: int | None = None,
         may_split: bool = False,
     ) -> str:
-        """Compares a run of ``pipeline`` with its forecast. ``traces`` are the traces of its ranks, as
-        "json", at least one for each stage. ``times`` are as for :meth:`Schedule.forecast`.
+        """Compares a run of ``pipeline`` with its forecast. ``traces`` are the traces of its ranks
+        in the format "json", at least one for each stage. ``times`` are as for
+        :meth:`Schedule.forecast`.
 
-        Returns a "text", "json", or an "svg" with the run below its forecast. The JSON has the times
-        of steps and transfers, the simulated time of a run with these step times ("replayed_ns"), the
-        times that moved by more than 10 % from ``times``, and a better schedule ("proposal", for
-        :meth:`with_schedule`). A proposed schedule keeps the live limits of the stages and at most
-        ``limit`` activations on a rank (None: as many as the rank that keeps most now). It splits
-        backward steps only if the present schedule does, or with ``may_split``."""
+        Returns "text", "json", or an "svg" that shows the run below its forecast. The JSON document
+        has the times of steps and transfers, the simulated time of a run with these step times
+        ("replayed_ns"), the times that differ by more than 10 % from ``times``, and a better
+        schedule ("proposal", for :meth:`with_schedule`). A proposed schedule stays within the live
+        limits of the stages, and keeps at most ``limit`` activations on a rank (None: as many as
+        the rank that keeps most now). It splits backward steps only if the current schedule does,
+        or with ``may_split``."""
         made = self._outline["pipelines"][pipeline]
         question: dict[str, Any] = {
             "format": "hetcomm schedule question",

@@ -1,4 +1,4 @@
-"""Runs the callbacks of a program as the stages of a pipeline. Needs no torch."""
+"""Runs a program's callbacks as the stages of a pipeline. Does not need PyTorch."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _KINDS = {
 
 @dataclass(frozen=True)
 class Gradient:
-    """The gradient of a tensor of weights. ``item`` is the item of the model, and ``index`` the index
+    """The gradient of one weight tensor. ``item`` is the item of the model, and ``index`` the index
     among the tensors of the item. ``layout`` says how the ranks of the stage hold the gradient, and
     ``array`` has this rank's part. Ranks whose gradients are added, such as those of a data degree,
     have different terms in ``layout``."""
@@ -32,23 +32,24 @@ class Gradient:
 
 
 class Runner(_core.Pipeline):
-    """Performs the steps of this rank by a plan. All ranks of ``communicator`` make the object, with
-    the same plan.
+    """Performs the steps of this rank according to a plan. All ranks of ``communicator`` create the
+    object together, with the same plan.
 
-    ``chunks`` has the callbacks of each stage of this rank, by kind of step: "forward", "backward",
-    "input_grad", "weight_grad" and "recompute", as the schedule needs them. "reduce_grad", "unshard"
-    and "reshard" are optional. A callback gets a :class:`hetcomm._core.PipelineAction`. Its
-    ``inputs``, ``outputs``, ``output_grads`` and ``input_grads`` are arrays in buffers of the
-    pipeline. Inputs and gradients of outputs keep their contents until the last step of their
-    micro-batch. ``wrap(tensor)`` makes the array, once for each buffer. ``tensor.array`` supports
-    DLPack and Python's buffer protocol. After :meth:`set_schedule` and :meth:`close` no array may be
-    used. :meth:`run` raises the exception of a callback, which ends the run on all ranks.
+    ``chunks`` has the callbacks of each stage of this rank, keyed by kind of step: "forward",
+    "backward", "input_grad", "weight_grad" and "recompute", as the schedule requires.
+    "reduce_grad", "unshard" and "reshard" are optional. A callback gets a
+    :class:`hetcomm._core.PipelineAction`. Its ``inputs``, ``outputs``, ``output_grads`` and
+    ``input_grads`` are arrays in buffers of the pipeline. Inputs and gradients of outputs keep
+    their contents until the last step of their micro-batch. ``wrap(tensor)`` creates the array. It
+    is called once for each buffer. ``tensor.array`` supports DLPack and Python's buffer protocol.
+    Arrays must not be used after :meth:`set_schedule` and :meth:`close`. :meth:`run` raises the
+    exception of a callback, which ends the run on all ranks.
 
     ``stream`` is the library's handle of a stream of this rank's device in the plan, or 0 for none.
     With a stream, callbacks other than "reduce_grad" may return before their work in it has ended.
     ``wait()`` waits for that work, and is called before buffers are freed. ``pair(first, second)``
-    performs two actions that may overlap, such as "(0F7;7B3)OVERLAP_F_B", in place of their
-    callbacks. Without ``pair`` the actions run one after the other.
+    performs two actions that can overlap, such as "(0F7;7B3)OVERLAP_F_B", instead of their
+    callbacks. Without ``pair``, the actions run one after the other.
     """
 
     def __init__(
@@ -72,7 +73,7 @@ class Runner(_core.Pipeline):
         opened(communicator, self)
 
     def set_schedule(self, plan: str, timeout: float | None = None) -> None:
-        """Replaces the plan between two runs, on all ranks."""
+        """Replaces the plan between two runs. Called on all ranks."""
         self._wait()
         super().set_schedule(plan, timeout)
 
@@ -82,16 +83,17 @@ class Runner(_core.Pipeline):
         super().close()
 
     def __del__(self) -> None:
-        # No caller is left to handle an error.
+        # There is no caller that could handle an error.
         with contextlib.suppress(Exception):
             self._wait()
 
     def set_gradients(self, gradients: Sequence[Gradient], timeout: float | None = None) -> None:
-        """Names the gradients that runs add up from now on. They replace the gradients named before.
-        All ranks call this. All ranks that hold an item name its tensors.
+        """Sets the gradients that runs add up from now on. They replace the previous ones. All
+        ranks call this method. All ranks that hold an item must specify the gradients of its
+        tensors.
 
         The library reads a stage's arrays when the stage has performed its last step that changes
-        gradients. At the end of the run each array holds the sum over all ranks that hold the same
+        gradients. At the end of the run, each array holds the sum over all ranks that hold the same
         elements, even in other stages and pipelines, which may cut the tensor differently. Arrays
         must not be used in between. A step that changes an array must return only when the device's
         work on the array has ended."""

@@ -1,4 +1,4 @@
-"""Defines schedules: which rank does which step of which micro-batch in which order."""
+"""Defines schedules: the order in which each rank performs its steps for the micro-batches."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _FORMAT = {"format": "hetcomm schedule question", "version": 1}
 
 
 class Schedule:
-    """A pipeline schedule. The constructor checks it. A schedule that lacks a step, has a step twice,
-    or lets ranks wait for each other without end raises :class:`hetcomm.Error`, which names the rank
-    and the action.
+    """A pipeline schedule. The constructor checks it. If a schedule lacks a step, has a step twice,
+    or deadlocks, the constructor raises :class:`hetcomm.Error`, which names the rank and the
+    action.
 
-    Make one by its name, from actions, or from a text in the CSV form of
+    Create one by name, from actions, or from text in the CSV format of
     torch.distributed.pipelining::
 
         Schedule.named("interleaved-1f1b", ranks=4, chunks=2, micro_batches=16)
@@ -25,7 +25,7 @@ class Schedule:
         Schedule.from_csv(pathlib.Path("schedule.csv").read_text())
 
     ``times`` says how long steps and transfers take, in nanoseconds, as pipeline/README.md
-    describes. Without it each forward step takes 1 ms, each backward step 2 ms, and transfers take
+    describes. Without it, each forward step takes 1 ms, each backward step 2 ms, and transfers take
     no time.
     """
 
@@ -43,11 +43,12 @@ class Schedule:
         chunks: int | None = None,
         **parameters: Any,
     ) -> Schedule:
-        """Returns the schedule called ``name``, such as "1f1b", "h-1f1b" or "zb-v". ``chunks`` is the
-        number of stages on each rank. Default: 1, or 2 for schedules that need several. ``parameters``
-        are ``warmups``, ``slow_boundaries``, ``recomputed_stages``, ``epsilon_ppm``, ``order``,
-        ``whole_backward``, ``effort`` and ``seed``, where the schedule takes them; ``times``; and
-        for "arranged", which searches under a limit, ``limits``."""
+        """Returns the schedule with ``name``, such as "1f1b", "h-1f1b" or "zb-v". ``chunks`` is the
+        number of stages on each rank. It defaults to 1, or to 2 for schedules that need several.
+        ``parameters`` are ``warmups``, ``slow_boundaries``, ``recomputed_stages``, ``epsilon_ppm``,
+        ``order``, ``whole_backward``, ``effort`` and ``seed``, if the schedule supports them.
+        ``times`` is also accepted, and ``limits`` for "arranged", which searches for a schedule
+        under a limit."""
         outer = {key: parameters.pop(key) for key in ("times", "limits", "memory") if key in parameters}
         counts = {"name": name, "ranks": ranks, "micro_batches": micro_batches}
         if chunks is not None:
@@ -58,7 +59,7 @@ class Schedule:
     def from_actions(
         cls, actions: Sequence[Sequence[str]], rank_of: Sequence[int] | None = None
     ) -> Schedule:
-        """Returns the schedule of a list of cells for each rank. ``rank_of`` has the rank of each
+        """Returns the schedule with a list of cells for each rank. ``rank_of`` has the rank of each
         stage. By default it is the rank that computes for the stage."""
         schedule: dict[str, Any] = {"actions": [list(each) for each in actions]}
         if rank_of is not None:
@@ -67,7 +68,7 @@ class Schedule:
 
     @classmethod
     def from_csv(cls, text: str, rank_of: Sequence[int] | None = None) -> Schedule:
-        """Returns the schedule of a text with a line for each rank."""
+        """Returns the schedule in a CSV text with one line for each rank."""
         schedule: dict[str, Any] = {"csv": text}
         if rank_of is not None:
             schedule["rank_of"] = list(rank_of)
@@ -85,29 +86,31 @@ class Schedule:
 
     @property
     def peaks(self) -> list[int]:
-        """The most activations that live at a time, for each rank. With ``memory``, in its unit."""
+        """The maximum number of live activations of each rank, or with ``memory``, the maximum in
+        its unit."""
         return self._answer["peaks"]
 
     @property
     def has_times(self) -> bool:
-        """Whether the schedule was made with times of stages and boundaries."""
+        """True if the schedule was made with times of stages and boundaries."""
         return "times" in self._question
 
     def csv(self, level: str = "compute", **options: Any) -> str:
-        """Returns a line for each rank. ``level`` is "compute", "transfers" (with sends and
-        receives) or "waits". ``options`` are ``receives_ahead``, ``send_waits``, ``send_buffers``
-        and ``reductions``. Torch adds transfers to "compute" by itself; from 2.15 on it takes a file
-        with transfers only at the level "waits" with ``send_waits="at_once"``."""
+        """Returns the CSV text, with one line for each rank. ``level`` is "compute", "transfers"
+        (with sends and receives) or "waits". ``options`` are ``receives_ahead``, ``send_waits``,
+        ``send_buffers`` and ``reductions``. PyTorch adds transfers to "compute" by itself. From
+        version 2.15 on, it accepts a file with transfers only at the level "waits" with
+        ``send_waits="at_once"``."""
         return draft_schedule(json.dumps({**self._question, "level": level, **options}), "csv")
 
     def forecast(self, times: Mapping[str, Any] | None = None, **options: Any) -> dict[str, Any]:
-        """Returns the simulator's answer: the time of an iteration, of each rank and of the
+        """Returns the simulator's result: the time of an iteration, of each rank and of the
         critical path."""
         return json.loads(draft_schedule(json.dumps(self._with(times, options)), "json"))["forecast"]
 
     def in_flight(self, times: Mapping[str, Any] | None = None, **options: Any) -> list[int]:
-        """Returns how many items have to be in flight behind each stage but the last, so that no
-        step waits for room."""
+        """Returns the number of items in flight from each stage to the next with which no step
+        waits for a free buffer."""
         return json.loads(draft_schedule(json.dumps(self._with(times, options)), "json"))["in_flight"]
 
     def draw(self, times: Mapping[str, Any] | None = None, format: str = "svg", **options: Any) -> str:

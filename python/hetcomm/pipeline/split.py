@@ -1,10 +1,12 @@
-"""Splits the backward step of a part of a graph: first the gradients of its inputs, and later those
-of its parameters. Zero-bubble schedules need this for their I and W steps (Qi et al., 2023).
+"""Splits the backward step of a part of a graph. It computes the gradients of the inputs first, and
+those of the parameters later. Zero-bubble schedules need this for their I and W steps (Qi et al.,
+2023).
 
 A node of the graph is *on the way* if an input of the part can be reached from it. The first pass
-visits only these nodes. It keeps the gradients that arrive at nodes with parameters beside the way.
-The second pass begins at those nodes. If several nodes of the way lead to a parameter, the first
-pass forms its gradient: the second pass would count the way between these nodes twice.
+visits only these nodes. It stores the gradients that arrive at nodes on the way from which
+parameters off the way can be reached. The second pass begins at those nodes. If a parameter can be
+reached from several such nodes, the first pass computes its gradient, because the second pass would
+count the paths between these nodes twice.
 """
 
 from __future__ import annotations
@@ -15,13 +17,13 @@ from typing import Any
 import torch
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
-# From 2.7 on a backward pass may begin at any node.
+# Since version 2.7, a backward pass can begin at any node.
 _BEGINS_ANYWHERE = tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 7)
 
 
 class SplitBackward:
-    """The backward step of one micro-batch. The step begins at ``roots``. ``inputs`` are the leaves
-    whose gradients are wanted first. Keep the object until both passes are done."""
+    """The backward step of one micro-batch, which begins at ``roots``. ``inputs`` are the leaves
+    whose gradients are computed first. Keep the object until both passes are done."""
 
     def __init__(self, roots: Sequence[Any], inputs: Sequence[torch.Tensor]) -> None:
         self._roots = [_edge(each) for each in roots]
@@ -29,7 +31,7 @@ class SplitBackward:
         self._root_grads: list[torch.Tensor | None] = []
         self._early: list[tuple[torch.Tensor, torch.Tensor | None]] = []
         self._kept: dict[Any, tuple[torch.Tensor | None, ...]] = {}
-        self._later: dict[Any, list[torch.Tensor]] = {}  # parameters by node of the way; None: the roots
+        self._later: dict[Any, list[torch.Tensor]] = {}  # by node on the way; None: the roots
         self._find()
 
     def _find(self) -> None:
@@ -39,7 +41,7 @@ class SplitBackward:
         for node in order:
             if node in ends or any(next_ in on_the_way for next_ in _next(node)):
                 on_the_way.add(node)
-        beside: dict[Any, dict[Any, torch.Tensor]] = {}  # for each node: parameters, by their own nodes
+        beside: dict[Any, dict[Any, torch.Tensor]] = {}  # by node: parameters by own node
         for node in order:
             if node in on_the_way:
                 continue
@@ -49,7 +51,7 @@ class SplitBackward:
             for next_ in _next(node):
                 own.update(beside[next_])
             beside[node] = own
-        where: dict[Any, set[Any]] = {}  # nodes of the way that lead to a parameter, by its own node
+        where: dict[Any, set[Any]] = {}  # nodes on the way to a parameter, keyed by its own node
         leaves: dict[Any, torch.Tensor] = {}
         begins = [(None, edge.node) for edge in self._roots if edge.node not in on_the_way]
         for node in order:
@@ -65,7 +67,8 @@ class SplitBackward:
                 self._later.setdefault(next(iter(nodes)), []).append(leaves[leaf])
 
     def input_grads(self, root_grads: Sequence[torch.Tensor | None]) -> list[torch.Tensor | None]:
-        """Returns the gradients of the inputs; None for those that the roots do not depend on."""
+        """Returns the gradients of the inputs. The gradient is None if the roots do not depend on
+        an input."""
         self._root_grads = list(root_grads)
         wanted = [*self._inputs, *self._several]
         if not wanted:
@@ -111,7 +114,7 @@ def _next(node: Any) -> list[Any]:
 
 
 def _in_order(begins: Iterable[Any]) -> list[Any]:
-    """Returns the nodes that can be reached. Each node comes after its successors in the graph."""
+    """Returns the reachable nodes. Each node comes after its successors in the graph."""
     order: list[Any] = []
     seen: set[Any] = set()
     stack: list[tuple[Any, bool]] = [(node, False) for node in begins]
@@ -134,7 +137,7 @@ def _backward(
     if not roots:
         return
     if _BEGINS_ANYWHERE:
-        # Hooks of the parameters are called.
+        # This call runs the hooks of the parameters.
         torch.autograd.backward(roots, grads, inputs=list(parameters))
         return
     made = torch.autograd.grad(roots, list(parameters), list(grads), allow_unused=True)

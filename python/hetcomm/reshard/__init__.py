@@ -5,12 +5,12 @@
     source = reshard.layout((4096, 4096), [0, 1, 2, 3], [reshard.Shard(0)])        # FSDP on ranks 0-3
     target = reshard.layout((4096, 4096), [4, 5], [reshard.Shard(1)])              # TP on ranks 4, 5
     plan = reshard.Plan(world, [(source, target, "bfloat16")])                     # the same on all ranks
-    plan.start([my_part], [None]).wait()                                           # as often as you like
+    plan.start([my_part], [None]).wait()                                           # any number of times
 
-``redistribute`` moves DTensors, also between meshes that share no rank. ``transfer_state`` moves whole
-state dicts. Ranks are those of the communicator. If it comes from hetcomm.torch.communicator(), ranks of
-a DeviceMesh are translated, and tensors may also be on devices. Otherwise arrays and tensors are in host
-memory. They are always contiguous.
+``redistribute`` moves DTensors, even between meshes that share no rank. ``transfer_state`` moves
+whole state dicts. Ranks are those of the communicator. If it comes from
+hetcomm.torch.communicator(), ranks of a DeviceMesh are translated, and tensors may also be on
+devices. Otherwise arrays and tensors must be in host memory. They must always be contiguous.
 """
 
 from __future__ import annotations

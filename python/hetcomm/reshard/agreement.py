@@ -1,4 +1,5 @@
-"""Lets all ranks of a communicator exchange messages, and raise the first failure among them."""
+"""Lets all ranks of a communicator exchange messages, and raise the same failure if any of them
+fails."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from hetcomm.reshard.arrays import _bytes
 def _exchange(
     communicator: Communicator, said: dict[str, Any], timeout: float | None
 ) -> list[dict[str, Any]]:
-    """Sends ``said`` to all ranks. Returns the messages of all ranks, by rank."""
+    """Sends ``said`` to all ranks. Returns the messages of all ranks, indexed by rank."""
     text = json.dumps(said).encode()
     size = communicator.size
     lengths = _bytes(8 * size)
@@ -44,9 +45,9 @@ def _exchange_or_raise(
 
 
 def _agree(communicator: Communicator, failure: Exception | None, timeout: float | None) -> None:
-    """Waits for all ranks, and raises on all of them if one has failed. The reason is that of
-    the lowest rank whose failure is no consequence of another rank's. That rank raises its own
-    exception."""
+    """Waits for all ranks, and raises on all of them if one has failed. The reported reason is that
+    of the lowest rank whose failure is not a consequence of another rank's failure. That rank
+    raises its own exception."""
     said: dict[str, Any] = {}
     if failure is not None:
         said = {"error": _in_words(failure), "follows": _follows(failure)}
@@ -63,7 +64,7 @@ def _raise_first(told: list[dict[str, Any]], failure: Exception | None) -> None:
     failed = [said for said in told if "error" in said]
     if not failed:
         return
-    # All failures may be consequences of one that no rank reports. The first one counts then.
+    # All failures may be consequences of one that no rank reports. Then the first one is used.
     first = next((said for said in failed if not said.get("follows", False)), failed[0])
     origin = next(rank for rank, said in enumerate(told) if said is first)
     if failure is not None and _in_words(failure) == first["error"]:

@@ -1,4 +1,4 @@
-"""Converts arrays and tensors for plans, and makes memory in which buckets land."""
+"""Converts arrays and tensors for plans, and allocates memory for buckets."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from hetcomm._core import Communicator
 
 
 def _type_name(dtype: Any) -> str:
-    """Returns the name of torch.bfloat16, numpy.float32 or numpy.dtype("float32"). Returns a
-    string as it is."""
+    """Returns the name of torch.bfloat16, numpy.float32 or numpy.dtype("float32"). Returns a string
+    unchanged."""
     if isinstance(dtype, str):
         return dtype
     name = getattr(dtype, "name", None) or getattr(dtype, "__name__", None) or str(dtype)
@@ -19,14 +19,15 @@ def _type_name(dtype: Any) -> str:
 
 
 def _plain(tensor: Any) -> Any:
-    """Returns the tensor without its autograd history. Waits for an asynchronous collective
-    operation on it."""
-    tensor = tensor.wait() if hasattr(tensor, "wait") else tensor  # AsyncCollectiveTensor
+    """Returns the tensor without its autograd history. Waits if an asynchronous collective
+    operation on it is in progress."""
+    tensor = tensor.wait() if hasattr(tensor, "wait") else tensor  # for AsyncCollectiveTensor
     return tensor.detach() if hasattr(tensor, "detach") else tensor
 
 
 def _array(array: Any, communicator: Communicator) -> Any:
-    """Returns what plans of |communicator| take for |array|, which may be a tensor on a device."""
+    """Returns |array| in a form that plans of |communicator| accept. It may be a tensor on a
+    device."""
     if not _lies_on_a_device(array):
         return array
     from hetcomm.torch import device_array
@@ -36,10 +37,10 @@ def _array(array: Any, communicator: Communicator) -> Any:
 
 def _lies_on_a_device(array: Any) -> bool:
     kind = getattr(getattr(array, "device", None), "type", None)
-    if isinstance(kind, str):  # a tensor
+    if isinstance(kind, str):  # a PyTorch tensor
         return kind != "cpu"
     if hasattr(array, "__dlpack_device__"):
-        return array.__dlpack_device__()[0] != 1  # DLPack's number for the CPU
+        return array.__dlpack_device__()[0] != 1  # DLPack's device type of the CPU
     return hasattr(array, "__cuda_array_interface__")
 
 _ITEM_BYTES = {
@@ -64,7 +65,7 @@ _ITEM_BYTES = {
 
 
 def _count(array: Any) -> int | None:
-    """Returns the number of elements of an array or a tensor, or None if the array does not say."""
+    """Returns the number of elements of an array or a tensor, or None if it is not available."""
     count = array.numel() if hasattr(array, "numel") else getattr(array, "size", None)
     return count if isinstance(count, int) else None
 
@@ -77,15 +78,15 @@ def _elements(shape: Iterable[int]) -> int:
 
 
 def _bytes(size: int) -> Any:
-    """Returns an array of |size| bytes, which NumPy and torch can view in other types."""
+    """Returns an array of |size| bytes, which NumPy and PyTorch can view as other types."""
     import numpy
 
     return numpy.empty(size, dtype=numpy.uint8)
 
 
 def _typed(room: Any, dtype: str) -> Any:
-    """Returns the bytes |room| as an array of |dtype|: torch's if torch is loaded or NumPy lacks
-    the type."""
+    """Returns the bytes |room| as an array of |dtype|. It is a PyTorch tensor if PyTorch is loaded
+    or NumPy does not have the type."""
     if "torch" in sys.modules or dtype.startswith(("bfloat", "float8")):
         import torch
 

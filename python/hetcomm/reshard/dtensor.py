@@ -1,4 +1,4 @@
-"""Moves DTensors of torch between meshes, with gradients."""
+"""Moves PyTorch DTensors between meshes, with gradients."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ def redistribute(
     timeout: float | None = None,
 ) -> Any:
     """Returns a DTensor with the contents of ``tensor`` on ``mesh``, a DeviceMesh. The two meshes
-    may share ranks or not. ``placements`` are torch's, or those of this module that torch has too.
+    may share ranks. ``placements`` are PyTorch's, or those of this module that PyTorch also has.
 
-    All ranks of ``communicator``, or of torch's default group, call it. Ranks outside the tensor's
-    mesh pass the DTensor with an empty part that torch makes there. Plans are kept, so that later
-    calls with the same layouts only move data.
+    All ranks of ``communicator``, or of PyTorch's default group, must call it. Ranks outside the
+    tensor's mesh pass the DTensor with an empty part that PyTorch creates there. Plans are cached,
+    so later calls with the same layouts only move data.
 
-    backward() moves gradients to the tensor's mesh. All ranks call it, even those whose part of the
-    result is empty. If the tensor is a sum that was not formed yet (Partial), each of its ranks
-    gets the gradient of the sum, as in torch.
+    backward() moves gradients to the tensor's mesh. All ranks must call it, even those whose part
+    of the result is empty. If the tensor is a sum that has not been formed yet (Partial), each of
+    its ranks gets the gradient of the sum, as in PyTorch.
     """
     import torch
 
@@ -46,7 +46,7 @@ def redistribute(
 
 
 def _torch_placement(placement: Any) -> Any:
-    """Returns torch's placement for one of this module, since a DTensor takes no other."""
+    """Converts a placement of this module to PyTorch's, the only type that a DTensor accepts."""
     from torch.distributed.tensor import placement_types
 
     if isinstance(placement, placement_types.Placement):
@@ -65,7 +65,7 @@ _gradient_function: Any = None
 
 
 def _with_gradient() -> Any:
-    """Returns the autograd function, which is made on first use because torch may not be
+    """Returns the autograd function. It is created on first use, because PyTorch may not be
     installed."""
     global _gradient_function
     if _gradient_function is not None:
@@ -104,13 +104,13 @@ def _move(
 
     spec = tensor._spec
     shape = tuple(spec.shape)
-    # These are the strides that torch gives a tensor that is not a view.
+    # These are the strides of a PyTorch tensor that is not a view.
     strides = torch.empty(shape, device="meta").stride()
     device = tensor.to_local().device
 
     def result(local: Any) -> Any:
         if mesh.get_coordinate() is None:
-            # from_local() would make a local tensor of one dimension, for which backward() fails.
+            # from_local() would make a local tensor with one dimension, for which backward() fails.
             meta = TensorMeta(torch.Size(shape), strides, tensor.dtype)
             return DTensor(local, DTensorSpec(mesh, placements, tensor_meta=meta), requires_grad=False)
         return DTensor.from_local(
@@ -149,7 +149,8 @@ def _move(
             )
         plan.start([own if held else None], [local if wanted else None], timeout).wait()
     except BaseException:
-        # Closing the plan tells the other ranks of the failure. The next call makes another plan.
+        # Closing the plan reports the failure to the other ranks. The next call creates another
+        # plan.
         _caches.get(communicator, {}).pop(key, None)
         with contextlib.suppress(Exception):  # the caller gets the first failure
             plan.close()
@@ -166,5 +167,5 @@ def _local_shape(shape: tuple[int, ...], mesh: Any, placements: Sequence[Any]) -
     from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
     if mesh.get_coordinate() is None:
-        return (0,) * max(len(shape), 1)  # with all dimensions, so that backward() works
+        return (0,) * max(len(shape), 1)  # has all dimensions, so that backward() works
     return tuple(compute_local_shape_and_global_offset(shape, mesh, placements)[0])

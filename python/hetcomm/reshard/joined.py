@@ -1,4 +1,4 @@
-"""Joins the ranks' descriptions of each tensor into a layout."""
+"""Joins the ranks' descriptions of each tensor to a layout."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def _spec_to_json(communicator: Communicator, spec: TensorSpec, meshes: list[Any
 
 @dataclass
 class _Joined:
-    """One tensor, as all ranks together describe it."""
+    """One tensor, as described by all ranks together."""
 
     shape: tuple[int, ...]
     dtype: str
     padded_shape: tuple[int, ...] | None
     first: int  # the first rank that described it
-    meshes: dict[str, tuple[Any, list[Any], list[int]]]  # mesh, placements, ranks that named them
+    meshes: dict[str, tuple[Any, list[Any], list[int]]]  # mesh, placements, specifying ranks
     boxes: list[Box]
     layout: Layout = None  # type: ignore[assignment]
     terms: int = 1
@@ -145,8 +145,9 @@ class _Copy:
 
 
 def number_copies(boxes: list[Box]) -> list[Box]:
-    """Gives each box the number of the first copy of its term in which no box overlaps it yet."""
-    first: dict[tuple[Any, ...], int] = {}  # for each box: all copies before this number hold it
+    """Assigns to each box the number of the first copy of its term in which it overlaps no other
+    box."""
+    first: dict[tuple[Any, ...], int] = {}  # for each box: all copies with lower numbers hold it
     copies: dict[int, list[_Copy]] = {}  # the copies of each term
     result = []
     for box in boxes:
@@ -166,7 +167,7 @@ def number_copies(boxes: list[Box]) -> list[Box]:
 def _without_padding(
     name: str, boxes: list[Box], shape: tuple[int, ...], padded_shape: tuple[int, ...]
 ) -> list[Box]:
-    """Cuts the padding off the boxes. Their elements keep their places in memory."""
+    """Cuts the padding off the boxes. Their elements keep their positions in memory."""
     clipped = []
     for box in boxes:
         if any(end > most for end, most in zip(box.end, padded_shape)):

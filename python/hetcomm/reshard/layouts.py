@@ -1,5 +1,5 @@
 """Makes layouts, which say which rank holds which boxes of a tensor, from placements, boxes or
-degrees."""
+parallel degrees."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Replicate:
 
 @dataclass(frozen=True)
 class Shard:
-    """Rank i along the axis holds piece i of dimension ``dim``. Pieces are equal, or have
+    """Rank i along the axis holds piece i of dimension ``dim``. Pieces are equal, or have the given
     ``sizes``."""
 
     dim: int
@@ -28,15 +28,16 @@ class Shard:
 
 @dataclass(frozen=True)
 class Zigzag:
-    """Rank i holds piece i from the beginning and piece i from the end (causal context parallelism)."""
+    """Rank i holds the i-th piece from the beginning and the i-th from the end (causal context
+    parallelism)."""
 
     dim: int
 
 
 @dataclass(frozen=True)
 class StridedShard:
-    """A later axis of ``split_factor`` ranks cuts the dimension before this one, as in torch's
-    _StridedShard."""
+    """The dimension is cut as if a later axis of ``split_factor`` ranks had cut it before this one,
+    as in PyTorch's _StridedShard."""
 
     dim: int
     split_factor: int
@@ -54,8 +55,7 @@ class Box:
     """A box that one rank holds: the elements with ``begin <= index < end``.
 
     Element i of the box, counted from ``begin``, is element ``offset + sum(i * strides)`` of the
-    rank's array. Without ``strides`` the elements of the box lie there one after another, in C
-    order.
+    rank's array. Without ``strides``, the elements of the box are contiguous, in C order.
     """
 
     rank: int
@@ -68,8 +68,8 @@ class Box:
 
 
 def _mesh_of(mesh: Any) -> tuple[list[int], list[int]]:
-    """Returns axes and ranks of a mesh: nested lists of ranks, an array of them, or torch's
-    DeviceMesh."""
+    """Returns the axes and ranks of a mesh, which is given as nested lists of ranks, an array of
+    them, or PyTorch's DeviceMesh."""
     ranks = getattr(mesh, "mesh", mesh)
     ranks = ranks.tolist() if hasattr(ranks, "tolist") else ranks
     axes: list[int] = []
@@ -84,8 +84,8 @@ def _mesh_of(mesh: Any) -> tuple[list[int], list[int]]:
 
 
 def _axes_and_ranks(mesh: Any, communicator: Communicator) -> tuple[list[int], list[int]]:
-    """Returns axes and ranks of a mesh. Translates a DeviceMesh, which has ranks of torch's
-    default group, to ranks of ``communicator``."""
+    """Returns the axes and ranks of a mesh. Translates the ranks of a DeviceMesh, which are those
+    of PyTorch's default group, to ranks of ``communicator``."""
     axes, ranks = _mesh_of(mesh)
     module = sys.modules.get("hetcomm.torch")
     known = module.ranks_of(communicator) if module is not None and hasattr(mesh, "mesh") else None
@@ -107,7 +107,8 @@ def _layout_on(
 
 
 def _placement_of(placement: Any, dimensions: int) -> tuple[str, int, int, list[int] | None]:
-    """Returns the placement as _core takes it. Recognizes torch's placements by their names."""
+    """Converts a placement to the form that _core takes. Recognizes PyTorch's placements by their
+    names."""
     kind = type(placement).__name__
     if kind == "Replicate":
         return ("replicate", 0, 1, None)
@@ -142,9 +143,10 @@ def layout(
 ) -> Layout:
     """Returns a layout from a mesh of ranks and a placement for each of its axes.
 
-    ``mesh`` is nested lists of ranks, an array of them, or torch's DeviceMesh. ``placements`` are
-    of this module or of torch. A dimension that cannot be cut equally is cut as by torch.chunk.
-    With ``offset`` and ``strides``, in elements, each rank's piece is a view of a larger array.
+    ``mesh`` is given as nested lists of ranks, an array of them, or PyTorch's DeviceMesh.
+    ``placements`` are from this module or from PyTorch. A dimension that cannot be cut equally is
+    cut as in torch.chunk. With ``offset`` and ``strides``, in elements, each rank's piece is a view
+    of a larger array.
     """
     axes, ranks = _mesh_of(mesh)
     own = [_placement_of(each, len(shape)) for each in placements]
@@ -161,10 +163,10 @@ def layout_of_boxes(
     terms: int = 1,
     divisor: int = 1,
 ) -> Layout:
-    """Returns a layout from boxes. Boxes may reach beyond ``shape``, up to ``padded_shape``: the
-    elements there are neither read nor written. The tensor is the sum of ``terms`` terms,
-    divided by ``divisor``. If boxes of one rank overlap in its array, the layout can be a
-    source, but no destination."""
+    """Returns a layout from boxes. Boxes may extend beyond ``shape``, up to ``padded_shape``. The
+    elements there are neither read nor written. The tensor is the sum of ``terms`` terms, divided
+    by ``divisor``. If boxes of one rank overlap in its array, the layout can be a source, but not a
+    destination."""
     parts = [
         (
             box.rank,
@@ -195,7 +197,7 @@ def layout_of_degrees(
     zigzag: bool = False,
 ) -> Layout:
     """Returns a layout of activations, cut as [batch / data, sequence / (context * tensor),
-    hidden]. ``order`` says how ranks are numbered: the first degree varies slowest."""
+    hidden]. ``order`` is the order in which ranks are numbered: the first degree varies slowest."""
     return Layout.from_degrees(
         batch, sequence, hidden, list(ranks), data, context, tensor, order, zigzag
     )
@@ -211,7 +213,7 @@ def _volume(box: Box) -> int:
 
 
 def _dense(boxes: tuple[Box, ...]) -> tuple[Box, ...]:
-    """Returns the boxes, placed one after another in the array."""
+    """Returns the boxes, stored one after another in the array."""
     result, at = [], 0
     for box in boxes:
         result.append(replace(box, offset=at, strides=None))

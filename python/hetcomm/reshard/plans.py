@@ -15,7 +15,7 @@ from hetcomm._error import Error
 from hetcomm.reshard.agreement import _exchange
 from hetcomm.reshard.arrays import _array, _type_name
 
-# Statuses of errors that would be raised again if the call were repeated.
+# Status codes of errors that a repeated call would raise again.
 _ARGUMENTS_ARE_WRONG = {"INVALID_ARGUMENT", "OUT_OF_RANGE", "UNSUPPORTED"}
 
 _plans: weakref.WeakKeyDictionary[Communicator, weakref.WeakSet[Plan]] = weakref.WeakKeyDictionary()
@@ -26,15 +26,15 @@ _MOST_CACHED = 64
 
 
 def close_plans(communicator: Communicator) -> None:
-    """Closes all plans of a communicator, with those that :func:`redistribute` keeps. The
-    communicator's close() calls this."""
+    """Closes all plans of a communicator, including those that :func:`redistribute` caches. Called
+    by the communicator's close()."""
     _close_all(_plans.get(communicator, ()))
     _caches.pop(communicator, None)
     _plans.pop(communicator, None)
 
 
 def _close_all(plans: Iterable[Plan]) -> None:
-    """Closes all plans, and then raises the first failure."""
+    """Closes all plans, then raises the first failure."""
     failure: Exception | None = None
     for plan in list(plans):
         try:
@@ -49,17 +49,17 @@ class Plan:
     """Moves tensors from one layout to another. A plan is prepared once and executed any number of
     times.
 
-    All ranks that are in a layout make the plan alike, and start the same number of executions.
+    All ranks that occur in a layout create the same plan, and start the same number of executions.
     Each of ``tensors`` is (source, destination, data type), or (source, destination, data type of
     the source, data type of the destination). Data types are "float32", "bfloat16",
     torch.float16... The sender converts elements. ``strategy`` is "auto", "direct", "leader",
-    "gather_p2p_scatter", "sendrecv_allgather" or "bsr". ``overflow`` says what a number becomes
-    that float8_e4m3fn cannot hold: its largest number ("saturate", as in torch) or NaN ("nan").
-    Sums are formed in float32 or float64, and rounded once.
+    "gather_p2p_scatter", "sendrecv_allgather" or "bsr". ``overflow`` says how a number that is too
+    large for float8_e4m3fn is converted: to the largest number ("saturate", as in PyTorch) or to
+    NaN ("nan"). Sums are formed in float32 or float64, and rounded once.
 
-    An array may be in several places of ``sources``. An element of a destination must not lie where
-    another element of a destination or source lies. Elements that stay in their places are
-    excepted.
+    An array may occur several times in ``sources``. An element of a destination must not have the
+    same address as another element of a destination or source, except for elements that keep their
+    addresses.
     """
 
     def __init__(
@@ -100,18 +100,18 @@ class Plan:
         _plans.setdefault(communicator, weakref.WeakSet()).add(self)
 
     def _count_elements(self) -> list[tuple[int, int]]:
-        """Returns, for each tensor, the numbers of elements of source and destination on this
-        rank."""
+        """Returns the numbers of elements of source and destination on this rank, for each
+        tensor."""
         return [(one.elements(self._rank), other.elements(self._rank)) for one, other in self._layouts]
 
     def rebuild(self, communicator: Communicator, ranks: Sequence[int] | None = None) -> Plan:
-        """Makes the plan again after ranks were lost, in a communicator of the ranks that are left.
-        Replicas replace lost data. If only lost ranks held a box, raises PEER_LOST and names the
-        box.
+        """Creates the plan again after ranks were lost, in a communicator of the remaining ranks.
+        Lost data is replaced by replicas. If only lost ranks held a box, raises PEER_LOST and names
+        the box.
 
-        ``ranks[r]`` is the new rank of the old rank r, or -1. Without it, the ranks tell each other
-        their old ranks. Then all ranks of ``communicator`` call this together, each with its plan
-        from the same old communicator.
+        ``ranks[r]`` is the new number of the old rank r, or -1 if it was lost. Without it, the
+        ranks exchange their old numbers. In this case all ranks of ``communicator`` must call this
+        method, each with its plan from the same old communicator.
         """
         if ranks is None:
             told = _exchange(communicator, {"rank": self._rank, "size": self._size}, None)
@@ -122,7 +122,7 @@ class Plan:
         plan._plan = self._plan.rebuild(communicator, list(ranks))
         plan._rank, plan._size = communicator.rank, communicator.size
         plan._communicator = weakref.ref(communicator)
-        left: dict[int, Layout] = {}  # each layout once
+        left: dict[int, Layout] = {}  # contains each layout once
         for layout in (layout for pair in self._layouts for layout in pair):
             if id(layout) not in left:
                 left[id(layout)] = layout.after_loss(list(ranks))
@@ -140,11 +140,11 @@ class Plan:
         step: int = 0,
         micro_batch: int = 0,
     ) -> Request:
-        """Starts an execution. Each list has an array for each tensor, or None if this rank
-        holds nothing of it. A list may be left out if this rank holds nothing at all. ``step``
-        and ``micro_batch`` label the execution: ranks that give it different labels raise
-        MISMATCH. A call that raises because of its arguments refuses the execution, so that the
-        other ranks raise too. A call that raises BUSY or OUT_OF_MEMORY may be repeated."""
+        """Starts an execution. Each list has an array for each tensor, or None if this rank holds
+        no elements of it. A list may be omitted if this rank holds no elements at all. ``step`` and
+        ``micro_batch`` label the execution. If ranks give it different labels, they raise MISMATCH.
+        A call that raises because of its arguments refuses the execution, so that the other ranks
+        also raise. A call that raises BUSY or OUT_OF_MEMORY may be repeated."""
         try:
             return self._plan.start(
                 self._arrays(sources), self._arrays(destinations), timeout, step, micro_batch
@@ -157,25 +157,25 @@ class Plan:
 
     def refuse(self, reason: str) -> None:
         """Refuses the next execution on this rank. On the other ranks it ends with MISMATCH and
-        ``reason``. For callers that check the data which they move."""
+        ``reason``. For callers that check the data before they move it."""
         self._plan.refuse(reason)
 
     @property
     def pending(self) -> int:
-        """The number of executions under way on this rank."""
+        """The number of pending executions on this rank."""
         return self._plan.pending
 
     def drain(self, timeout: float | None = None) -> None:
-        """Waits until no execution is under way on this rank."""
+        """Waits until no execution is pending on this rank."""
         self._plan.drain(timeout)
 
     def cancel(self) -> None:
-        """Ends the executions under way on this rank with CANCELLED."""
+        """Ends the pending executions on this rank with CANCELLED."""
         self._plan.cancel()
 
     def facts(self) -> dict[str, Any]:
-        """Returns the strategy, the forecast in seconds (0 without a link model), and what this
-        rank sends and receives in an execution."""
+        """Returns the strategy, the forecast in seconds (0 without a link model), and the amounts
+        of data that this rank sends and receives in an execution."""
         return self._plan.facts()
 
     def _arrays(self, arrays: Sequence[Any]) -> list[Any]:
@@ -198,8 +198,8 @@ class Plan:
 
 
 def _cached_plan(communicator: Communicator, key: Any, make: Callable[[], Plan]) -> Plan:
-    """Returns the plan for ``key``, made on first use. All ranks use the same plans in the same
-    order, so that they keep and drop the same ones."""
+    """Returns the plan for ``key``, which is created on first use. All ranks use the same plans in
+    the same order, so they keep and drop the same ones."""
     cache = _caches.setdefault(communicator, {})
     plan = cache.pop(key, None)
     if plan is None:

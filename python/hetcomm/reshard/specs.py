@@ -1,4 +1,4 @@
-"""Lets a framework describe the tensors of one rank."""
+"""Defines the interface through which a framework describes the tensors of one rank."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from hetcomm.reshard.layouts import Box
 @dataclass(frozen=True)
 class TensorSpec:
     """One rank's description of a tensor: its boxes, or a mesh that contains the rank, with
-    placements. Ranks may name different meshes, which share no rank. Each mesh then holds the
-    whole tensor. ``rank`` and ``copy`` of a box are ignored. Boxes of different ``term`` are
+    placements. Ranks may specify different meshes without common ranks. Each mesh then holds the
+    whole tensor. ``rank`` and ``copy`` of a box are ignored. Boxes with different ``term`` are
     terms of a sum."""
 
     shape: tuple[int, ...]
@@ -32,22 +32,22 @@ class Adapter(Protocol):
         """Returns the tensors of which this rank holds a part."""
 
     def view(self, name: str) -> Any:
-        """Returns the array in which the boxes of the tensor lie. At the destination, None means
-        that the tensor lands in a bucket, from which load() receives it."""
+        """Returns the array that contains the boxes of the tensor. At the destination, None means
+        that the tensor is received in a bucket, from which it is passed to load()."""
 
     def load(self, name: str, box: Box, array: Any) -> None:
-        """Receives a box of a tensor, without its padding, that has landed in a bucket.
+        """Loads a box of a tensor, without its padding, that has been received in a bucket.
         ``array`` is valid only during the call."""
 
     def loaded(self, names: Sequence[str]) -> None:
-        """Called when all boxes of these tensors have landed."""
+        """Called when all boxes of these tensors have been received."""
 
 
 class StateDict:
     """A state dict of tensors and DTensors as an :class:`Adapter`.
 
-    At the destination, tensors land in their own memory. If ``load`` is given, they land in
-    buckets, and each box is passed to ``load(name, box, array)``.
+    At the destination, tensors are received in their own memory. If ``load`` is given, they are
+    received in buckets, and each box is passed to ``load(name, box, array)``.
     """
 
     def __init__(
@@ -75,8 +75,8 @@ class StateDict:
         return TensorSpec(shape, tensor.dtype, mesh=spec.mesh, placements=tuple(spec.placements))
 
     def _check_memory(self, name: str, tensor: Any) -> None:
-        """Raises ValueError if the tensor is not contiguous. With ``load`` checks nothing,
-        because the tensor lands in a bucket."""
+        """Raises ValueError if the tensor is not contiguous. With ``load``, nothing is checked,
+        because the tensor is received in a bucket."""
         if self._load is not None:
             return
         local = tensor.to_local() if hasattr(tensor, "to_local") else tensor

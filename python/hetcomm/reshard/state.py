@@ -20,7 +20,7 @@ from hetcomm.reshard.specs import _adapter_of
 
 @dataclass
 class _Entry:
-    """One tensor that is moved."""
+    """One tensor to move."""
 
     source: str
     destination: str
@@ -28,23 +28,26 @@ class _Entry:
     layouts: tuple[Layout, Layout]
     types: tuple[str, str]
     boxes: tuple[Box, ...]  # this rank's boxes at the destination
-    lands: bool  # true if it lands in a bucket on this rank
+    lands: bool  # true if this rank receives it in a bucket
 
     def bytes_of(self) -> int:
         return _elements(self.shape) * _ITEM_BYTES[self.types[1]]
 
-# The limit of landing memory for each of the two buckets that are moved at once.
+# The limit of the landing memory of a plan. Two buckets, each with a plan, are moved at the same
+# time.
 _LANDING_BYTES = 32 << 20
 
 
 class StateTransfer:
-    """Moves a model from some ranks to others. It is prepared once. Each ``run()`` moves the model.
+    """Moves a model from some ranks to others. It is prepared once, and each ``run()`` moves the
+    model.
 
-    All ranks of the communicator make it, and call ``run`` together. ``source`` and ``destination``
-    are state dicts or adapters, or None on ranks that are not on that side. ``names`` maps names of
-    the destination to names of the source. A tensor that only one side has is an error, unless
-    ``strict`` is False. Types may differ: the sender converts. A bucket holds ``bucket_bytes`` of
-    the model, over all ranks. One bucket lands while the previous one is loaded.
+    All ranks of the communicator create it together, and call ``run`` together. ``source`` and
+    ``destination`` are state dicts or adapters, or None on ranks that are not on that side.
+    ``names`` maps names of the destination to names of the source. A tensor that exists only on one
+    side is an error, unless ``strict`` is False. If types differ, the sender converts. A bucket
+    holds ``bucket_bytes`` of the model, over all ranks. One bucket is received while the previous
+    one is loaded.
     """
 
     def __init__(
@@ -101,7 +104,8 @@ class StateTransfer:
                     landing_bytes=_LANDING_BYTES,
                 )
             except Error as error:
-                # If the plan has several tensors, the error's text gives the number of the tensor.
+                # If the plan has several tensors, the text of the error contains the index of the
+                # tensor.
                 known = re.match(r"tensor (\d+): ", str(error))
                 name = bucket[int(known[1]) if known else 0].destination
                 text = str(error).removesuffix(f" [{error.status}]")
@@ -109,8 +113,8 @@ class StateTransfer:
             self._plans.append(plan)
 
     def _check_views(self) -> None:
-        """Raises ValueError with the name of the tensor if an array is too short, before data
-        moves."""
+        """Checks the arrays before data moves. If one is too short, raises ValueError with the name
+        of the tensor."""
         for entry in (entry for bucket in self._buckets for entry in bucket):
             views = [("source", self._source, entry.source, entry.layouts[0])]
             if not entry.lands:
@@ -131,7 +135,7 @@ class StateTransfer:
         _close_all(self._plans)
 
     def run(self) -> None:
-        """Moves the model once. If it raises, all ranks have to make a new StateTransfer."""
+        """Moves the model once. If it raises, all ranks have to create a new StateTransfer."""
         under_way: list[tuple[int, Request]] = []
         try:
             for index in range(len(self._plans)):
@@ -151,9 +155,9 @@ class StateTransfer:
                 self.close()
             raise
 
-    # Returns what this rank tells the others of its tensors.
+    # Returns the description of this rank's tensors for the other ranks.
     def _say(self, communicator: Communicator, names: Mapping[str, str] | None) -> dict[str, Any]:
-        meshes: list[Any] = []  # each mesh once
+        meshes: list[Any] = []  # contains each mesh once
         said: dict[str, Any] = {"names": dict(names) if names is not None else None, "meshes": meshes}
         for side, adapter in (("source", self._source), ("destination", self._destination)):
             if adapter is None:
@@ -194,8 +198,8 @@ class StateTransfer:
             boxes = tuple(_box_of(part) for part in target.parts(self._rank))
             lands = bool(boxes) and self._destination.view(name) is None
             if lands:
-                # The place of a box in memory matters to its own rank only, so the other ranks need
-                # not know that it changes.
+                # The position of a box in memory matters only to its own rank, so this change need
+                # not be reported to the other ranks.
                 boxes = _dense(boxes)
                 own = iter(boxes)
                 target = layout_of_boxes(
@@ -242,8 +246,8 @@ class StateTransfer:
             raise
 
     def _raise_named(self, index: int, error: Exception) -> None:
-        """If the text of ``error`` has the number of a tensor, raises the error with its name
-        instead."""
+        """If the text of ``error`` contains the index of a tensor, raises the error with the
+        tensor's name instead."""
         found = re.search(r"\btensor (\d+)\b", str(error))
         if found is None or int(found[1]) >= len(self._buckets[index]):
             return
@@ -254,7 +258,8 @@ class StateTransfer:
             raise Error(error.status, text.removesuffix(f" [{error.status}]")) from error
         raise type(error)(text) from error
 
-    # Returns the memory in which a bucket lands. The buckets use two of them in turn.
+    # Returns the memory in which a bucket is received. The buckets alternate between two such
+    # memories.
     def _room(self, index: int) -> Any:
         needed = 0
         for entry in self._buckets[index]:
@@ -298,9 +303,8 @@ def transfer_state(
     communicator: Communicator | None = None,
     **options: Any,
 ) -> None:
-    """Moves a model once, with the options of :class:`StateTransfer`. To move it again and
-    again, make a StateTransfer. Without a communicator, the ranks are those of torch's default
-    group."""
+    """Moves a model once, with the options of :class:`StateTransfer`. To move it repeatedly, create
+    a StateTransfer. Without a communicator, the ranks are those of PyTorch's default group."""
     if communicator is None:
         from hetcomm.torch import communicator as communicator_of
 
@@ -314,5 +318,6 @@ def transfer_state(
     finally:
         with contextlib.suppress(Exception):
             transfer.close()
-    # All ranks wait here until each has the model, or until all know that one has failed.
+    # All ranks wait here until each has the model, or until all have been notified that one has
+    # failed.
     _agree(communicator, failure, options.get("timeout"))

@@ -15,7 +15,7 @@ using c10d::OpType;
 using Buffers = std::vector<hetcomm_buffer_t>;
 using Tensors = Operations::Tensors;
 
-// Short names for arguments of the functions that start_collective() and start_many() call.
+// Short names for parameters of the functions that start_collective() and start_many() call.
 using Communicator = hetcomm_communicator_t*;
 using CollectiveOptions = hetcomm_collective_options_t;
 
@@ -62,8 +62,8 @@ void check_whole(const char* name, const at::Tensor& whole, const at::Tensor& pa
                     " elements are not ", parts, " times ", part.numel());
 }
 
-// Splits |packed| along its first dimension by |splits|, or into |parts| equal parts if |splits| is
-// empty.
+// Splits |packed| along its first dimension into parts with the sizes in |splits|, or into |parts|
+// equal parts if |splits| is empty.
 Buffers split_buffers(const char* name, const at::Tensor& tensor, const Packed& packed,
                       const std::vector<int64_t>& splits, int parts) {
   const int64_t rows = tensor.dim() == 0 ? tensor.numel() : tensor.size(0);
@@ -99,8 +99,8 @@ std::optional<c10::Device> Operations::device_of(const c10d::BarrierOptions& opt
   return device;
 }
 
-// Operations that check tensors report their exceptions to the other ranks, which wait for this
-// one.
+// If an operation throws while it checks its tensors, it reports that to the other ranks, which are
+// waiting for this one. barrier() has no tensors to check.
 
 Operations::Ref Operations::barrier(const c10d::BarrierOptions& options) {
   const WorkRef work = poster_.make_work({.type = OpType::BARRIER,

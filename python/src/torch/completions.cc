@@ -12,8 +12,8 @@ Completions::Scope::Scope(Completions& completions)
 
 Completions::Scope::~Scope() {
   innermost_ = outer_;
-  // A waiter sets waited_for_ before it reads count_. It thus sees the new count, or this thread
-  // sees its flag.
+  // A waiter sets waited_for_ before it reads count_. Either it sees the new count, or this thread
+  // sees waited_for_.
   completions_.count_.fetch_sub(1);
   if (!completions_.waited_for_.load()) return;
   const std::scoped_lock lock(completions_.mutex_);

@@ -1,4 +1,4 @@
-// Tracks which threads complete the works of a group. Hooks and callbacks run on these threads.
+// Tracks the threads that complete the works of a group. Hooks and callbacks run on these threads.
 #pragma once
 
 #include <atomic>
@@ -11,8 +11,8 @@ namespace hetcomm::torch_backend {
 
 class Completions {
  public:
-  // Counts the calling thread, while the scope lives, as one that may run hooks or callbacks of the
-  // group. Scopes on one thread nest.
+  // While a scope exists, its thread counts as one that may run hooks or callbacks of the group.
+  // Scopes on one thread nest.
   class Scope {
    public:
     explicit Scope(Completions& completions);
@@ -30,12 +30,12 @@ class Completions {
   Completions(const Completions&) = delete;
   Completions& operator=(const Completions&) = delete;
 
-  // Returns whether the calling thread has a scope, in any group. A thread with a scope must not
+  // Returns whether the calling thread has a scope of any group. A thread with a scope must not
   // wait for other threads' scopes, because one of those threads may be waiting for it.
   static bool any_here() { return innermost_ != nullptr; }
 
-  // Waits until |own| scopes are left: those of the calling thread. Returns false if more are left
-  // after |limit|.
+  // Waits until only |own| scopes, those of the calling thread, are left. Returns false if there
+  // are still more after |limit|.
   bool wait_for_others(size_t own, std::chrono::steady_clock::duration limit);
 
  private:
@@ -43,7 +43,7 @@ class Completions {
 
   std::atomic<size_t> count_{0};
   std::atomic<bool> waited_for_{false};
-  std::mutex mutex_;  // only for waits on changed_
+  std::mutex mutex_;  // used only for waiting on changed_
   std::condition_variable changed_;
 };
 

@@ -26,12 +26,12 @@ constexpr uint64_t kMaxBytes = std::numeric_limits<int64_t>::max();
 
 DeviceState& of(void* device) { return *static_cast<DeviceState*>(device); }
 const c10::Stream& stream_of(void* stream) { return *static_cast<const c10::Stream*>(stream); }
-// An event that the event watch may share.
+// An event that can be shared with the EventWatch.
 using Event = std::shared_ptr<const c10::Event>;
 
-// A stream in which the library copies. A user may get the same torch stream and enqueue work there
-// that waits for the library. stream_destroy() therefore does not wait for the stream unless copies
-// followed the latest event.
+// A stream in which the library copies. A user may get the same PyTorch stream and enqueue work
+// there that waits for the library. stream_destroy() therefore does not wait for the stream, unless
+// copies followed the latest event.
 struct CopyStream {
   c10::Stream stream;
   Event latest;         // the latest recorded event
@@ -41,7 +41,7 @@ CopyStream& copies_of(void* stream) { return *static_cast<CopyStream*>(stream); 
 
 const Event& event_of(void* event) { return *static_cast<const Event*>(event); }
 
-// Returns the status that |call| returns. If it throws, stores the text of the exception in
+// Returns the status that |call| returns. If |call| throws, stores the text of the exception in
 // |device| and returns OUT_OF_MEMORY or DEVICE_LOST.
 template <typename Call>
 hetcomm_status_t guarded(void* device, Call&& call) noexcept {
@@ -122,13 +122,13 @@ void stream_destroy(void* device, void* stream) {
   delete &copies_of(stream);
 }
 
-// Runs |call| with |stream| as the current stream, and without autograd. On a synchronous device,
-// runs it in the caller's current stream and waits for the work.
+// Calls |call| with |stream| as the current stream, in inference mode. On a synchronous device,
+// calls it in the caller's current stream and waits for the work.
 template <typename Call>
 hetcomm_status_t in_stream(void* device, void* stream, Call&& call) {
   return guarded(device, [&] {
-    // Inference tensors can be written only in inference mode, in which other tensors can be
-    // written, too.
+    // Inference tensors can be written only in inference mode. Other tensors can be written there,
+    // too.
     const c10::InferenceMode mode;
     if (of(device).is_synchronous()) {
       call();
@@ -137,13 +137,13 @@ hetcomm_status_t in_stream(void* device, void* stream, Call&& call) {
     }
     const c10::StreamGuard there(copies_of(stream).stream);
     call();
-    // Not set after a failed copy: stream_destroy() must not wait for a user's work then.
+    // Not set after a failed copy, since stream_destroy() must not wait for a user's work then.
     copies_of(stream).copies = true;
     return HETCOMM_OK;
   });
 }
 
-// Copies a range by copy(part, host), whose arguments are tensors of the range and of |host|.
+// Copies a range by calling copy(part, host) with tensors of the range and of |host|.
 template <typename Copy>
 hetcomm_status_t copy_range(void* device, void* stream, void* host, const void* address,
                             uint64_t offset, uint64_t size, Copy&& copy) {
@@ -176,7 +176,7 @@ hetcomm_status_t copy_from_host(void* device, void* stream, void* address, uint6
                     });
 }
 
-// Copies rows by copy(rows, host), whose arguments are tensors of the rows and of |host|.
+// Copies rows by calling copy(rows, host) with tensors of the rows and of |host|.
 template <typename Copy>
 hetcomm_status_t copy_rows(void* device, void* stream, void* host, const void* address,
                            const Rows* rows, Copy&& copy) {
@@ -195,7 +195,7 @@ hetcomm_status_t copy_rows(void* device, void* stream, void* host, const void* a
   });
 }
 
-// Calls copy(offset, host) for one row after another, until a call fails.
+// Calls copy(offset, host) for each row in turn, until a call fails.
 template <typename Copy>
 hetcomm_status_t for_each_row(const Rows& rows, std::byte* host, Copy&& copy) {
   hetcomm_status_t status = HETCOMM_OK;
@@ -208,8 +208,8 @@ hetcomm_status_t for_each_row(const Rows& rows, std::byte* host, Copy&& copy) {
   return status;
 }
 
-// Copies rows to the host. torch gathers the rows on the device first. If that needs more memory
-// than there is, copies row by row.
+// Copies rows to the host. PyTorch gathers the rows on the device first. If there is not enough
+// memory for that, copies row by row.
 hetcomm_status_t copy_rows_to_host(void* device, void* stream, void* host, const void* address,
                                    const Rows* rows) {
   const hetcomm_status_t status = copy_rows(device, stream, host, address, rows,
@@ -235,8 +235,8 @@ hetcomm_status_t copy_rows_from_host(void* device, void* stream, void* address, 
   });
 }
 
-// Copies rows within a device. Returns UNSUPPORTED for another device, because torch's copy would
-// also wait for that device's current stream.
+// Copies rows within a device. Returns UNSUPPORTED for two devices, because PyTorch's copy would
+// also wait for the other device's current stream.
 hetcomm_status_t copy_rows_between(void* device, void* stream, const void* from,
                                    const Rows* from_rows, void* to_device, void* to,
                                    const Rows* to_rows) {
@@ -357,7 +357,7 @@ void free_host(void* device, void* host) { of(device).free_host(host); }
 hetcomm_status_t user_stream_open(void* device, void* native, void** out_user_stream) {
   const c10::Stream* const stream = of(device).stream(native);
   if (stream == nullptr || out_user_stream == nullptr) return HETCOMM_INVALID_ARGUMENT;
-  // The device keeps the stream as long as it lives, so there is nothing to open.
+  // The device keeps the stream as long as it exists, so there is nothing to open.
   *out_user_stream = const_cast<c10::Stream*>(stream);
   return HETCOMM_OK;
 }
@@ -386,12 +386,12 @@ void error_text(void* device, char* text, uint64_t size) {
   try {
     text[of(device).failure().copy(text, size - 1)] = '\0';
   } catch (const std::exception&) {
-    text[0] = '\0';  // out of memory for the text
+    text[0] = '\0';  // no memory for the text
   }
 }
 
-// Returns a table without streams, for synchronous devices: their copies are complete when the call
-// returns, and the host does the reductions.
+// Returns a table without streams, for synchronous devices. Their copies are complete when the call
+// returns, and the host performs the reductions.
 hetcomm_device_table_t without_streams(hetcomm_device_table_t all) {
   all.stream_create = nullptr;
   all.stream_destroy = nullptr;
@@ -469,8 +469,8 @@ void drop_memory(void* instance, void* memory) { of(instance).drop(memory); }
 
 at::Tensor named_memory(void* instance, const void* name) {
   const at::Tensor bytes = of(instance).bytes(name);
-  // The result has its own version counter, because autograd takes writes to one part for writes to
-  // all others.
+  // The result has a separate version counter, because autograd would regard writes to one part as
+  // writes to all others.
   return bytes.defined() ? bytes.variable_data() : bytes;
 }
 

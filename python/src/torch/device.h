@@ -1,7 +1,8 @@
-// Makes a torch device a device of the library, of kind "torch". The code uses only functions that
-// all torch back-ends have: cuda, hip, xpu, npu and those that register as PrivateUse1.
+// Registers a PyTorch device with the library, as a device of kind "torch". The code uses only
+// functions that all PyTorch back-ends have: cuda, hip, xpu, npu and those that register as
+// PrivateUse1.
 //
-//   library                    torch
+//   library                    PyTorch
 //   stream, event              c10::Stream, c10::Event
 //   copy to and from the host  Tensor::copy_() without blocking, in the library's own streams
 //   host memory for copies     the back-end's pinned memory
@@ -14,7 +15,7 @@
 //
 // Addresses and native streams in the device table are names that the device assigns
 // (device_state.h). Tensor pointers are used only for their alignment, because some back-ends have
-// handles instead of pointers, or storages of their own.
+// handles instead of pointers, or their own kinds of storage.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -35,18 +36,18 @@ hetcomm_device_t make_device(c10::Device device);
 // when finish() on its stream returns (streams.h).
 bool is_synchronous(void* instance);
 
-// Registers the memory of the contiguous tensor |packed| with the device |instance|. Returns its
-// name, which serves as its address. The name is valid until the library releases the address or
-// drop_memory() is called.
+// Registers the memory of the contiguous tensor |packed| with the device |instance|. Returns a
+// name, which serves as the address of the memory. The name is valid until the library releases the
+// address or drop_memory() is called.
 void* name_memory(void* instance, const at::Tensor& packed);
 void drop_memory(void* instance, void* memory);
-// Returns the bytes of the memory that |name| names, which the library or name_memory() registered;
-// an undefined tensor if it names none. The tensor keeps the memory, and its version counter is its
-// own.
+// Returns the bytes of the memory with |name|, which the library or name_memory() has registered,
+// or an undefined tensor if there is none. The tensor keeps the memory alive, and has a separate
+// version counter.
 at::Tensor named_memory(void* instance, const void* name);
 
-// Registers |stream| with its device |instance|. Returns its name, which is the argument for
-// hetcomm_stream_wrap(). The name is valid as long as the device lives.
+// Registers |stream| with its device |instance|. Returns a name, which is the argument for
+// hetcomm_stream_wrap(). The name is valid as long as the device exists.
 void* name_stream(void* instance, const c10::Stream& stream);
 
 }  // namespace hetcomm::torch_backend

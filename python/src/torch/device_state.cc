@@ -40,8 +40,8 @@ void* DeviceState::add(at::Tensor bytes) {
   return name;
 }
 
-// Allocates in an idle stream. torch may return memory that earlier work in the same stream still
-// uses, which is safe for later work in that stream only. The library copies in other streams.
+// Allocates in an idle stream. PyTorch may return memory that earlier work in the same stream still
+// uses, which is safe only for later work in that stream. The library copies in other streams.
 // Streams come from a pool that users and the library's copies share. If one is busy, the next one
 // is tried.
 void* DeviceState::allocate(size_t size) {

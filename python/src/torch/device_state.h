@@ -1,5 +1,5 @@
-// Holds the library's state for one torch device: names of memory and streams, host memory, and
-// torch's last error. Names stand for addresses and streams in the device table.
+// Holds the library's state of one PyTorch device: names of memory and streams, host memory, and
+// PyTorch's last error. In the device table, names take the place of addresses and streams.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -17,7 +17,7 @@
 
 namespace hetcomm::torch_backend {
 
-// Any thread may call every function.
+// All functions may be called from any thread.
 class DeviceState {
  public:
   explicit DeviceState(c10::Device device);
@@ -28,27 +28,27 @@ class DeviceState {
   // when finish() returns (streams.h).
   bool is_synchronous() const { return synchronous_; }
 
-  // Registers |bytes|, which has one dimension, and returns its name. Keeps the tensor until
+  // Registers |bytes|, which has one dimension, and returns a name for it. Keeps the tensor until
   // drop().
   void* add(at::Tensor bytes);
-  // Drops the tensor that |name| names. Ignores an unknown |name|.
+  // Drops the tensor with |name|. Ignores an unknown |name|.
   void drop(const void* name);
-  // Returns the bytes that |name| names, or an undefined tensor if |name| is unknown.
+  // Returns the bytes with |name|, or an undefined tensor if |name| is unknown.
   at::Tensor bytes(const void* name);
 
-  // Allocates |size| bytes that no stream uses any longer, and returns their name. May block.
+  // Allocates |size| bytes that no stream uses any more, and returns their name. May block.
   void* allocate(size_t size);
 
-  // Returns a name for |stream|, which is valid as long as the device lives.
+  // Returns a name for |stream|. It is valid as long as the device exists.
   void* name_stream(const c10::Stream& stream);
-  // Returns the stream that |name| names, or null if it names none.
+  // Returns the stream with |name|, or null if there is none.
   const c10::Stream* stream(const void* name);
 
   // Allocates |size| bytes of host memory pinned for the device. Returns null if out of memory.
   void* allocate_host(size_t size);
   void free_host(void* host);
 
-  // Stores |text|, the text of torch's last error.
+  // Stores |text|, the text of PyTorch's last error.
   void note_failure(std::string text);
   std::string failure();
 
@@ -59,11 +59,11 @@ class DeviceState {
   const c10::Device device_;
   const std::string name_;
   const bool synchronous_;
-  std::mutex mutex_;  // guards the members below, up to failure_
+  std::mutex mutex_;  // guards the members from |memory_| to |failure_|
   std::map<const void*, std::unique_ptr<at::Tensor>> memory_;
   std::map<c10::StreamId, c10::Stream> streams_;
   std::map<void*, c10::DataPtr> host_memory_;
-  std::optional<c10::Stream> allocating_;  // stream of the last allocation, which was idle then
+  std::optional<c10::Stream> allocating_;  // stream of the last allocation; it was idle then
   std::string failure_;
   EventWatch watch_;
   Reductions reductions_;

@@ -21,7 +21,7 @@ bool is_over(const c10::Event& event) {
   try {
     return event.query();
   } catch (const std::exception&) {
-    return true;  // the next query of the event shows the error
+    return true;  // the next query of the event reports the error
   }
 }
 
@@ -53,7 +53,7 @@ void EventWatch::look(std::list<Watched>& all) {
 
 void EventWatch::run() {
   prctl(PR_SET_NAME, "hetcomm-torch");
-  prctl(PR_SET_TIMERSLACK, 1000);  // nanoseconds; by default short sleeps last three times as long
+  prctl(PR_SET_TIMERSLACK, 1000);  // nanoseconds; by default, short sleeps take three times as long
   std::list<Watched> all;          // newly added events are moved here without allocation
   std::unique_lock lock(mutex_);
   while (!stops_) {

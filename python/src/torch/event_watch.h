@@ -1,6 +1,6 @@
-// Reports when torch events complete. torch can block on an event or poll it, but offers no
-// callback. A thread therefore polls. Between polls it sleeps for a quarter of the time that it has
-// waited for the newest event.
+// Reports when PyTorch events complete. PyTorch can block on an event or poll it, but has no
+// completion callback. A thread therefore polls. Between polls it sleeps for about a quarter of the
+// time since the newest event was added.
 #pragma once
 
 #include <c10/core/Event.h>
@@ -21,8 +21,8 @@ class EventWatch {
   EventWatch(const EventWatch&) = delete;
   EventWatch& operator=(const EventWatch&) = delete;
 
-  // Adds 1 to the eventfd |file| when |event| has completed or failed. May throw if out of memory
-  // or threads. [any-thread]
+  // Adds 1 to the eventfd |file| when |event| has completed or failed. May throw if memory or
+  // threads run out. [any-thread]
   void add(std::shared_ptr<const c10::Event> event, int file);
 
  private:
@@ -33,7 +33,7 @@ class EventWatch {
     Clock::time_point since;
   };
   void run();
-  // Reports the completed events and removes them from |all|.
+  // Reports the completed events, and removes them from |all|.
   static void look(std::list<Watched>& all);
 
   std::mutex mutex_;  // guards the members below

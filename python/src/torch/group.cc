@@ -18,9 +18,10 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Until the first work on a device, sweep() does nothing while at most this many works are pending.
+// As long as no work on a device was posted, sweep() does nothing while at most this many works are
+// pending.
 constexpr size_t kSweepAbove = 8;
-// Numbers of works that sweep() and look_at_all() take at once under the lock.
+// The numbers of works that sweep() and look_at_all() collect each time they hold the lock.
 constexpr size_t kSweptAtOnce = 8;
 constexpr size_t kLookedAtOnce = 256;
 constexpr std::chrono::seconds kCloseTime(10);
@@ -29,8 +30,8 @@ uint64_t nanoseconds(std::chrono::milliseconds time) {
   return static_cast<uint64_t>(std::max<int64_t>(time.count(), 1)) * 1'000'000;
 }
 
-// Returns the context. On failure, leaves the reason in |store| for the other ranks, which wait for
-// this one, and throws.
+// Returns the context. On failure, stores the reason in |store| for the other ranks, which are
+// waiting for this one, and throws.
 std::shared_ptr<SharedContext> context_or_refusal(c10d::Store& store, int rank, int size,
                                                   const std::string& settings) {
   try {
@@ -81,7 +82,7 @@ Group::Group(int rank, const GroupSettings& settings, const std::string& reason)
 
 Group::~Group() { close("the process group is gone"); }
 
-// Keeps an accepted operation. Cannot fail, since memory was reserved before.
+// Adds an accepted work to pending_. Cannot fail, since memory was reserved before.
 void Group::keep(const WorkRef& work) noexcept {
   pending_.push_back(work);
   work->slot = pending_.size() - 1;
@@ -130,8 +131,9 @@ void Group::look_after_works() noexcept {
   if (looked_after_.load(std::memory_order_relaxed) || looked_after_.exchange(true)) return;
   try {
     context_->lookout().add([weak = weak_from_this()] {
-      // |self| may be the last reference to the group. It then releases Python hooks, after all
-      // scopes of completions_. |counted| makes the end of the interpreter wait for that.
+      // |self| may be the last reference to the group. Its destruction then releases Python hooks,
+      // outside all scopes of completions_. |counted| makes the shutdown of the interpreter wait
+      // for that.
       const WaitingThread counted;
       const std::shared_ptr<Group> self = weak.lock();
       return self && self->look_at_all();
@@ -144,11 +146,11 @@ void Group::look_after_works() noexcept {
 
 // Examines all works. Returns whether there may be more works to examine.
 bool Group::look_at_all() {
-  // The works that are dropped here may release Python objects. close() waits for this scope, and
-  // so does the end of the interpreter.
+  // The works that are dropped here may release Python objects. close() and the shutdown of the
+  // interpreter wait for this scope.
   const Completions::Scope here(completions_);
   size_t place = 0;
-  size_t left = pending_count_.load(std::memory_order_relaxed);  // a limit: others may keep posting
+  size_t left = pending_count_.load(std::memory_order_relaxed);  // limit, as others may still post
   while (left > 0) {
     std::array<WorkRef, kLookedAtOnce> works;
     size_t count = 0;
@@ -196,7 +198,7 @@ hetcomm_stream_t* Group::stream_of_message(const OperationWork& work) {
       check_not_captured(work.name(), current);
       if (!context_->has_streams(*device)) return context_->stream(current);
       if (!message_stream_) message_stream_ = make_stream(*device);
-      // An event works only with streams of one device type.
+      // An event can be used only with streams of one device type.
       TORCH_CHECK_VALUE(message_stream_->device_type() == device->type(), "hetcomm ", work.name(),
                         ": the messages of a group are of one type of device, ",
                         message_stream_->device_type(), ", and of the host; this one is on ",
@@ -230,7 +232,7 @@ void Group::start_group(hetcomm_group_t* group) {
 
 void Group::drop_group(hetcomm_group_t* group) {
   const std::scoped_lock lock(mutex_);
-  // close() has already dropped the groups of a closed Group.
+  // If the group is closed, close() has already destroyed |group|.
   if (std::erase(open_groups_, group) == 1) hetcomm_group_destroy(group);
 }
 
@@ -242,9 +244,9 @@ void Group::drop_open_groups() {
 
 namespace {
 
-// Waits until |work| is done. Returns false if |deadline| passes first. |nested| says that this
-// thread runs a hook or a callback. Then it waits only until the requests have ended, and not for
-// the thread that completes the work: a hook on that thread may be waiting for this one.
+// Waits until |work| is done. Returns false if |deadline| passes first. If |nested|, this thread
+// runs a hook or a callback. It then waits only until the requests have ended, and not for the
+// thread that completes the work, because a hook on that thread may be waiting for this one.
 bool wait_for(OperationWork& work, bool nested, std::optional<Clock::time_point> deadline) {
   return nested ? work.wait_for_requests(deadline) : work.wait_until(deadline);
 }
@@ -256,7 +258,7 @@ void Group::wait_for_pending() {
   std::vector<WorkRef> works;
   {
     std::unique_lock lock(mutex_);
-    // close() takes the pending works and waits for them.
+    // close() takes over the pending works and waits for them.
     if (state_ != State::kOpen && !nested) {
       close_over_.wait(lock, [this] { return state_ == State::kClosed; });
     }
@@ -278,7 +280,8 @@ hetcomm_communicator_t* Group::lend(std::function<void()> forget) {
   return communicator_;
 }
 
-// Calls the functions of lend(), after which borrowers no longer use the communicator.
+// Calls the |forget| functions passed to lend(). After that, borrowers no longer use the
+// communicator.
 void Group::call_borrowers() noexcept {
   std::vector<std::function<void()>> borrowers;
   {
@@ -337,8 +340,8 @@ void Group::close(const std::string& reason) {
   if (raised) std::rethrow_exception(raised);
 }
 
-// Waits until another call of close() has closed the group, and until no hook is running. If a hook
-// made that call, hooks may run after it.
+// Waits until another call of close() has closed the group, and until no hook is running. If that
+// call was made by a hook, hooks may still run afterwards.
 void Group::wait_until_closed() {
   if (!alive()) return;  // a forked child does not have the threads
   wait_in_steps("another thread that ends it", [this](std::chrono::milliseconds limit) {
@@ -371,7 +374,7 @@ std::exception_ptr Group::close_open_group(bool nested) noexcept {
   return raised;
 }
 
-// Takes all works out of pending_, so that no other thread finds them there, and ends them. Does
+// Moves all works out of pending_, so that no other thread finds them there, and ends them. Does
 // not allocate memory.
 void Group::finish_pending(bool nested) {
   std::vector<WorkRef> works;
@@ -393,8 +396,8 @@ void Group::finish_pending(bool nested) {
   }
 }
 
-// Waits for hooks and callbacks of completed works on other threads. |own| is the number of the
-// calling thread's scopes.
+// Waits for the hooks and callbacks of completed works on other threads. |own| is the number of
+// scopes of the calling thread.
 void Group::wait_for_completions(size_t own) {
   wait_in_steps("a hook or a callback of one of its operations",
                 [this, own](std::chrono::milliseconds limit) {

@@ -16,11 +16,12 @@
 
 namespace hetcomm::torch_backend {
 
-// A HookTable holds functions, each with an id that its owner chose. It calls them in the order of
-// the ids. A call may still be running on another thread when remove() returns. [any-thread]
+// A HookTable holds functions, each with an id that its owner has chosen, and calls them in the
+// order of the ids. A call may still be running on another thread when remove() returns.
+// [any-thread]
 //
-// Functions may be Python objects, which are copied and destroyed under the GIL. The table does
-// neither under its own lock, because a thread that holds the GIL may wait for that lock.
+// Functions may be Python objects, which are copied and destroyed with the GIL held. The table does
+// neither while it holds its own lock, because a thread that holds the GIL may wait for that lock.
 template <typename... Arguments>
 class HookTable {
  public:
@@ -58,7 +59,7 @@ class HookTable {
 
   template <typename Change>
   void change(Change&& apply) {
-    std::shared_ptr<const Hooks> before;  // outlives |lock|: functions are destroyed without it
+    std::shared_ptr<const Hooks> before;  // outlives |lock|, so functions are destroyed without it
     const std::scoped_lock lock(mutex_);
     auto changed = std::make_shared<Hooks>(*hooks_);
     apply(*changed);
@@ -68,7 +69,7 @@ class HookTable {
 
   const char* const kind_;
   mutable std::mutex mutex_;
-  std::shared_ptr<const Hooks> hooks_ = std::make_shared<Hooks>();  // replaced, never changed
+  std::shared_ptr<const Hooks> hooks_ = std::make_shared<Hooks>();  // replaced, but never modified
   std::atomic<size_t> count_{0};
 };
 
@@ -76,8 +77,8 @@ class Hooks {
  public:
   using EndHook = std::function<void(std::shared_ptr<c10d::WorkInfo>)>;
 
-  // Sets the hook that is called once for each work that begins from now on. The call is made when
-  // the work ends, before its waiters are notified. There is at most one hook.
+  // Sets the hook that is called once for each work that begins from now on. It is called when the
+  // work ends, before the work's waiters are notified. There is at most one such hook.
   void set_end_hook(EndHook hook);
   bool has_end_hook() const { return has_end_hook_.load(std::memory_order_acquire); }
   // Calls the hook with the result of |make|. An exception is logged.
@@ -94,9 +95,10 @@ class Hooks {
   bool any() const { return has_end_hook() || !completions.empty() || !aborts.empty(); }
 
   // Called for each work that has succeeded, with its key and, in a timed group, its duration in
-  // milliseconds. isCompleted() of the work is true, but its waiters are not yet notified.
+  // milliseconds. At that point isCompleted() of the work returns true, but its waiters have not
+  // been notified.
   HookTable<uint64_t, std::optional<float>> completions{"a completion hook"};
-  // Called when an operation in the group has failed. Its waiters are not yet notified.
+  // Called when an operation of the group has failed, before its waiters are notified.
   HookTable<> aborts{"an abort hook"};
 
  private:

@@ -12,7 +12,7 @@ namespace hetcomm::torch_backend {
 
 void check_signals() {
   // Signal handlers run on the main thread. Other threads must not acquire the GIL here, because
-  // the interpreter may be ending.
+  // the interpreter may be shutting down.
   if (syscall(SYS_gettid) != getpid() || Py_IsInitialized() == 0) return;
   const pybind11::gil_scoped_acquire lock;
   if (PyErr_CheckSignals() != 0) throw pybind11::error_already_set();

@@ -1,4 +1,4 @@
-// JointWork stands for all works of a batch.
+// JointWork represents all works of a batch.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 
 namespace hetcomm::torch_backend {
 
-// Joins works that were started together. It is done when all of them are done.
+// Joins works that were started together. A JointWork is done when all of them are done.
 class JointWork final : public c10d::Work {
  public:
   JointWork(int rank, std::vector<WorkRef> works)
@@ -77,7 +77,7 @@ class JointWork final : public c10d::Work {
   }
 
  private:
-  // Returns each device of the works once. torch accepts devices of one type only.
+  // Returns the devices of all works without duplicates. PyTorch accepts only devices of one type.
   std::vector<c10::Device> devices() const {
     std::vector<c10::Device> all;
     for (const WorkRef& work : works_) {

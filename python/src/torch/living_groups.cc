@@ -7,7 +7,7 @@
 namespace hetcomm::torch_backend {
 
 LivingGroups& LivingGroups::all() {
-  static auto* const all = new LivingGroups();  // never destroyed: used until the process ends
+  static auto* const all = new LivingGroups();  // never destroyed, since it is used until exit
   return *all;
 }
 

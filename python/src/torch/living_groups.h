@@ -1,4 +1,4 @@
-// Lists the process groups of this process, which are closed before it ends.
+// Lists the process groups of this process, which are closed before it exits.
 #pragma once
 
 #include <memory>
@@ -20,8 +20,8 @@ class LivingGroups {
   // Shuts down all process groups, and returns when their callbacks have run. Cancels the
   // operations of all groups first, since a callback in one group may wait for an operation in
   // another. Later posts fail with |reason|. Ranks that wait for this one in a collective operation
-  // receive |told|, unless it is empty. Throws the exception of a signal handler that runs during
-  // the wait.
+  // get the text |told|, unless it is empty. Throws the exception of a signal handler that runs
+  // during the wait.
   void close(const std::string& reason, const std::string& told);
 
  private:

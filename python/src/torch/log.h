@@ -1,4 +1,4 @@
-// Writes to torch's log from places that no exception may leave.
+// Writes to PyTorch's log from functions that must not throw.
 #pragma once
 
 #include <c10/util/Logging.h>
@@ -7,7 +7,7 @@
 
 namespace hetcomm::torch_backend {
 
-// Writes |parts| as one line, or nothing if out of memory.
+// Writes |parts| as one line. Writes nothing if memory runs out.
 template <typename... Parts>
 void log_warning(const Parts&... parts) noexcept {
   try {

@@ -69,8 +69,7 @@ void Lookout::run(State& state) {
     if (looks.empty()) {
       state.called.wait(lock, [&state] { return state.stops || !state.added.empty(); });
     }
-    // A function that is added during the pause is called at its end, so it waits less than a whole
-    // pause.
+    // A function that is added during the pause is called at the end of the pause.
     if (state.called.wait_for(lock, pause, [&state] { return state.stops; })) break;
     looks.splice(looks.end(), state.added);
     lock.unlock();

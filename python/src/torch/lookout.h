@@ -1,4 +1,5 @@
-// Runs a thread that periodically examines works for which no other thread may be waiting.
+// A Lookout runs a thread that periodically examines works for which no other thread may be
+// waiting.
 #pragma once
 
 #include <chrono>
@@ -13,20 +14,20 @@ namespace hetcomm::torch_backend {
 
 class Lookout {
  public:
-  // Examines works and returns whether to call it again. An exception is logged, and the function
-  // is called again.
+  // Examines works, and returns whether it should be called again. If it throws, the exception is
+  // logged, and it is called again.
   using Look = std::function<bool()>;
 
   Lookout() = default;
-  // Waits until no Look is running. Does not wait in a forked child, or when a Look itself destroys
+  // Waits until no Look is running. Does not wait in a forked child, or if a Look itself destroys
   // this object.
   ~Lookout();
   Lookout(const Lookout&) = delete;
   Lookout& operator=(const Lookout&) = delete;
 
-  // Calls |look| on the lookout's thread until it returns false. After each round of calls the
-  // thread pauses for kPause or four times the round's duration, whichever is longer. The calls
-  // thus use at most a fifth of a core. The first call of |look| follows a pause. [any-thread]
+  // Calls |look| on the lookout's thread until it returns false. After each round of calls, the
+  // thread pauses for kPause or four times the duration of the round, whichever is longer, so the
+  // calls use at most a fifth of a core. The first call of |look| follows a pause. [any-thread]
   void add(Look look);
 
   static constexpr std::chrono::milliseconds kPause{50};

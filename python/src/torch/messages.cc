@@ -1,4 +1,4 @@
-// Implements the messages of a process group.
+// Implements the point-to-point messages of a process group.
 #include <c10/util/Exception.h>
 
 #include "python/src/torch/operations.h"

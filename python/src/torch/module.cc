@@ -1,4 +1,4 @@
-// Binds the process group as a Python module. The module is built for one minor version of torch.
+// Binds the process group as a Python module. The module is built for one minor version of PyTorch.
 #include <chrono>
 #include <memory>
 #include <pybind11/chrono.h>
@@ -24,8 +24,8 @@ using Options = ProcessGroup::Options;
 template <typename T>
 using Ref = c10::intrusive_ptr<T>;
 
-// A NamedTensor is a tensor on a device. A context has its memory registered for the lifetime of
-// this object.
+// A NamedTensor is a tensor on a device whose memory is registered with a context. The registration
+// ends with this object.
 class NamedTensor {
  public:
   NamedTensor(std::shared_ptr<SharedContext> context, const at::Tensor& tensor)
@@ -46,13 +46,13 @@ class NamedTensor {
   const std::shared_ptr<SharedContext> context_;
   hetcomm_stream_t* const stream_;
   const uint64_t bytes_;
-  hetcomm_memory_t* const memory_;  // last: if an initializer above throws, there is no handle
+  hetcomm_memory_t* const memory_;  // last, so there is no handle if an initializer throws
 };
 
 }  // namespace
 
 PYBIND11_MODULE(HETCOMM_TORCH_MODULE, module) {
-  // That module defines the base classes of the classes below.
+  // This module defines the base classes of the classes below.
   py::module_::import("torch._C._distributed_c10d");
 
   py::class_<Options, Ref<Options>, c10d::Backend::Options>(
@@ -136,7 +136,7 @@ PYBIND11_MODULE(HETCOMM_TORCH_MODULE, module) {
       },
       py::arg("forget"));
   process_group.def("_context", &ProcessGroup::context);
-  // torch calls this on ranks that a new group leaves out, if the default group has a device.
+  // PyTorch calls this on the ranks that a new group excludes, if the default group has a device.
   process_group.def("perform_nocolor_split", [](ProcessGroup&, const py::object&) {});
 #if HETCOMM_TORCH_HAS_HOOKS
   process_group.def("_set_hooks", &ProcessGroup::set_hooks, py::arg("attach"));

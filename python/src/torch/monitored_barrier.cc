@@ -11,17 +11,17 @@
 namespace hetcomm::torch_backend {
 namespace {
 
-// Tag bits of arrivals and verdicts. Users' tags, which have 32 bits, and sparse operations do not
-// use them. The other bits number the barriers.
+// Tag bits of arrivals and verdicts. User tags, which have 32 bits, and sparse operations do not
+// use them. The other bits contain the number of the barrier.
 constexpr uint64_t kArrivalTag = uint64_t{1} << 61;
 constexpr uint64_t kVerdictTag = uint64_t{1} << 60;
-// Room for a verdict, in bytes. A verdict is a text that names the missing ranks, or empty if all
-// ranks have arrived.
+// Maximum size of a verdict in bytes. A verdict is a text that names the missing ranks. It is empty
+// if all ranks have arrived.
 constexpr int64_t kVerdictBytes = 1024;
-// The other ranks wait this much longer than rank 0, so that rank 0 times out first: it knows which
-// ranks are missing.
+// The other ranks wait this much longer than rank 0. Rank 0 then times out first, and can report
+// which ranks are missing.
 constexpr std::chrono::milliseconds kGrace(2000);
-// A time that is practically infinite, and to which other times can be added.
+// Practically infinite, but other times can be added to it without overflow.
 constexpr std::chrono::milliseconds kLongest = std::chrono::hours(24 * 365 * 100);
 
 at::Tensor verdict_of(const std::string& text) {
@@ -31,7 +31,8 @@ at::Tensor verdict_of(const std::string& text) {
   return verdict;
 }
 
-// Formats the text that torch users know from Gloo, with the reason for the first missing rank.
+// Formats the same text as Gloo, which PyTorch users know, and adds the reason for the first
+// missing rank.
 std::string describe_missing(const std::vector<int>& missing, std::chrono::milliseconds limit,
                              const std::string& why) {
   std::string text = missing.size() == 1 ? "Rank " : "Ranks ";
@@ -90,7 +91,7 @@ void MonitoredBarrier::watch_arrivals(int size, uint64_t turn, std::chrono::mill
     arrivals.push_back(post(nothing, rank, kArrivalTag | turn, false, limit));
   }
   std::vector<int> missing;
-  std::string why;  // reason for the first missing rank
+  std::string why;  // the reason why the first missing rank has not arrived
   for (int rank = 1; rank < size; ++rank) {
     const WorkRef& arrival = arrivals[static_cast<size_t>(rank - 1)];
     if (!missing.empty() && !wait_all) arrival->abort();
@@ -103,7 +104,7 @@ void MonitoredBarrier::watch_arrivals(int size, uint64_t turn, std::chrono::mill
   }
   const std::string text = missing.empty() ? "" : describe_missing(missing, limit, why);
   const at::Tensor verdict = verdict_of(text);
-  // Rank 0 sends the verdict to all ranks, even to late ones, but waits only for those that
+  // Rank 0 sends the verdict to all ranks, even to late ones, but waits only for those that have
   // arrived.
   std::vector<WorkRef> verdicts;
   for (int rank = 1; rank < size; ++rank) {

@@ -1,6 +1,6 @@
-// Maps torch's messages and collective operations to operations on one communicator.
+// Maps PyTorch's messages and collective operations to operations on one communicator.
 //
-// Tensors may be strided: a tensor that is not packed goes through a packed copy. Collective
+// Tensors may be strided. A tensor that is not packed is copied to or from a packed one. Collective
 // operations match in the order of the calls. Operations that a thread posts between
 // startCoalescing and endCoalescing start together.
 #pragma once
@@ -20,16 +20,16 @@
 
 namespace hetcomm::torch_backend {
 
-// This is the half of a c10d::Backend that moves data. ProcessGroup is the other half.
+// Operations is the part of a c10d::Backend that moves data. ProcessGroup is the other part.
 class Operations : public c10d::Backend {
  public:
   using Tensors = std::vector<at::Tensor>;
   using TensorLists = std::vector<std::vector<at::Tensor>>;
   using Ref = Poster::Ref;
 
-  // supportsCoalescing() does not announce these two functions. Otherwise torch would keep state
-  // for a batch. If an exception left that state behind, later collectives would do nothing.
-  // Messages need no such state, because they may be posted in any order.
+  // supportsCoalescing() returns false although these two functions exist. Otherwise PyTorch would
+  // keep state for a batch. If an exception left that state behind, later collectives would do
+  // nothing. Messages need no such state, because they may be posted in any order.
   void startCoalescing() override { poster_.begin_batch(); }
   Ref endCoalescing() override { return poster_.end_batch(); }
 
@@ -74,11 +74,11 @@ class Operations : public c10d::Backend {
   uint64_t getSequenceNumberForGroup() override { return poster_.sequence(); }
 
  protected:
-  // |timeout| is the limit of operations that have none of their own.
+  // |timeout| applies to operations without their own timeout.
   Operations(int rank, int size, std::shared_ptr<Group> group, std::chrono::milliseconds timeout)
       : Backend(rank, size), poster_(std::move(group), rank, timeout) {}
 
-  // ProcessGroup uses these to end posted operations, and to post to another group after
+  // ProcessGroup uses the poster to end posted operations, and to switch to another group in
   // reconfigure().
   Poster& poster() { return poster_; }
   const Poster& poster() const { return poster_; }
@@ -87,7 +87,8 @@ class Operations : public c10d::Backend {
 
  private:
   // Returns the device whose current stream a barrier follows: the one in |options|, or the one
-  // bound to the group. Returns none if there is none, or the library cannot move its tensors.
+  // bound to the group. Returns nullopt if there is none, or if the library cannot move its
+  // tensors.
   std::optional<c10::Device> device_of(const c10d::BarrierOptions& options) const;
   Ref receive(const char* name, Tensors& tensors, int source, int tag);
   void check_root(const char* operation, int64_t root) const;

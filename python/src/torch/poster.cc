@@ -28,7 +28,7 @@ WorkRef Poster::make_work(WorkDescription description) const {
 }
 
 void Poster::tell_refusal() {
-  // Within a batch, a rejected call counts as never made, because the batch is not started.
+  // Inside a batch, a rejected call does not count as made, because the batch is not started.
   if (in_batch()) return;
   try {
     throw;
@@ -41,8 +41,8 @@ void Poster::tell_refusal() {
   }
 }
 
-// Drops a batch of this thread that is still open, because an exception kept the caller from ending
-// it.
+// If this thread has an open batch, because an exception prevented the caller from ending it, that
+// batch is dropped first.
 void Poster::begin_batch() {
   if (std::optional<Batch> left = batches_.take(); left && left->group != nullptr) {
     group_->drop_group(left->group);

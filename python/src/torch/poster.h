@@ -1,5 +1,5 @@
-// Posts the operations of one process group to its communicator. Adds numbers, timeouts and
-// batches, and tells other ranks of a refused call that they wait for.
+// Posts the operations of one process group to its communicator. Adds sequence numbers, timeouts
+// and batches, and notifies other ranks when this rank refuses a call that they are waiting for.
 #pragma once
 
 #include <atomic>
@@ -26,13 +26,13 @@ class Poster {
  public:
   using Ref = c10::intrusive_ptr<c10d::Work>;
 
-  // |timeout| is the limit of operations that have none of their own.
+  // |timeout| applies to operations without their own timeout.
   Poster(std::shared_ptr<Group> group, int rank, std::chrono::milliseconds timeout)
       : rank_(rank), timeout_(timeout), group_(std::move(group)) {}
 
   const std::shared_ptr<Group>& group() const { return group_; }
-  // Posts to another group from now on, as |rank|. The numbers of collective operations start at 0
-  // again.
+  // Posts to another group from now on, as |rank|. Restarts the numbers of collective operations at
+  // 0.
   void serve(std::shared_ptr<Group> group, int rank);
 
   std::chrono::milliseconds timeout() const { return timeout_.load(std::memory_order_relaxed); }
@@ -44,17 +44,19 @@ class Poster {
   uint64_t next_sequence() { return sequence_.fetch_add(1, std::memory_order_relaxed); }
   WorkRef make_work(WorkDescription description) const;
 
-  // Posts |work| by post(communicator, group) and returns it. The group is null outside a batch.
+  // Posts |work| by calling post(communicator, group), and returns it. The group is null outside a
+  // batch.
   template <typename Post>
   Ref start(const WorkRef& work, Post&& post);
-  // Starts a collective operation by post(communicator, options, out request).
+  // Starts a collective operation by calling post(communicator, options, out request).
   template <typename Post>
   Ref start_collective(const WorkRef& work, std::chrono::milliseconds timeout, Post&& post);
-  // Starts several operations together, each by post(communicator, options, index, out request).
+  // Starts several operations together, each by calling post(communicator, options, index, out
+  // request).
   template <typename Post>
   Ref start_many(const WorkRef& work, std::chrono::milliseconds timeout, size_t count, Post&& post);
-  // Tells the other ranks, which wait for the collective operation, that this rank refuses it. Must
-  // be called in the handler of the exception, which is the reason.
+  // Notifies the other ranks, which are waiting for the collective operation, that this rank
+  // refuses it. Must be called in the handler of the exception that is the reason.
   void tell_refusal();
 
   // Opens a batch for this thread. Its operations start together in end_batch().
@@ -63,7 +65,7 @@ class Poster {
   Ref end_batch();
   // Returns whether this thread has an open batch.
   bool in_batch() { return batches_.here() != nullptr; }
-  // Forgets the groups of all batches. Called after close() has destroyed them.
+  // Clears the groups of all batches. Called after close() has destroyed them.
   void forget_batches() { batches_.forget_groups(); }
 
  private:
@@ -85,7 +87,7 @@ Poster::Ref Poster::start(const WorkRef& work, Post&& post) {
     });
   } catch (...) {
     work->reject(std::current_exception());
-    // Cancels the accepted parts. The parts of a batch end with the batch.
+    // Cancels the accepted parts. In a batch, they are cancelled with the batch.
     if (batch == nullptr) work->abort();
     throw;
   }
@@ -93,7 +95,7 @@ Poster::Ref Poster::start(const WorkRef& work, Post&& post) {
   if (batch != nullptr) batch->works.push_back(work);
   work->posted();
   group_->sweep();
-  // Hooks must be called at the work's end even if no thread waits for it.
+  // Hooks must be called when the work ends, even if no thread waits for it.
   if (group_->hooks().any()) group_->look_after_works();
   return work;
 }

@@ -22,7 +22,7 @@ GroupSettings settings_of(const ProcessGroup::Options& options, std::shared_ptr<
           .settings = options.settings,
           .transports = options.transports,
           .timeout = options.timeout,
-          // torch lists no ranks for the default group.
+          // PyTorch lists no ranks for the default group.
           .share = !options.global_ranks_in_group.empty(),
           .hooks = std::move(hooks)};
 }
@@ -37,7 +37,7 @@ std::shared_ptr<Group> make_group(const c10::intrusive_ptr<c10d::Store>& store, 
   return std::make_shared<Group>(store, rank, size, settings);
 }
 
-// Makes a random handle, which no other process group in any process has.
+// Makes a random handle that is unique among all process groups of all processes.
 std::string random_handle() {
   std::random_device device;
   std::string text = "hetcomm";
@@ -45,8 +45,8 @@ std::string random_handle() {
   return text;
 }
 
-// Releases the GIL, if this thread holds it, while the object lives. Python destroys process groups
-// under the GIL, for which threads that are ending may wait.
+// Releases the GIL while the object exists, if this thread holds it. Python destroys process groups
+// with the GIL held, and threads that are ending may be waiting for it.
 class WithoutPythonLock {
  public:
   WithoutPythonLock() {
@@ -89,7 +89,7 @@ ProcessGroup::~ProcessGroup() {
   worker()->stop();
 }
 
-// --- life --------------------------------------------------------------------------------------
+// --- creation and end --------------------------------------------------------------------------
 
 void ProcessGroup::abort() {
   group().abort("rank " + std::to_string(rank_) + " has aborted the process group");
@@ -120,7 +120,7 @@ void ProcessGroup::setTimeout(std::chrono::milliseconds timeout) {
 void ProcessGroup::registerOnCompletionHook(Hooks::EndHook&& hook) {
   TORCH_CHECK(!group().has_pending(), "hetcomm: a completion hook comes before the operations");
   hooks_->set_end_hook(std::move(hook));
-  onCompletionHook_ = [](const std::shared_ptr<c10d::WorkInfo>&) {};  // for torch's hasHooks()
+  onCompletionHook_ = [](const std::shared_ptr<c10d::WorkInfo>&) {};  // for PyTorch's hasHooks()
 }
 
 #if HETCOMM_TORCH_HAS_COMPLETION_HOOKS

@@ -1,7 +1,8 @@
-// Defines the process group "hetcomm" for torch.distributed: creation and end, splits, and the
+// Defines the process group "hetcomm" for torch.distributed: its creation and end, splits, and the
 // hooks that run when works end. operations.h has the operations that move data.
 //
-// The communicator is made together with the group. All waits are bounded by the group's timeout.
+// The communicator is created together with the group. All waits are limited by the group's
+// timeout.
 #pragma once
 
 #include <chrono>
@@ -28,7 +29,7 @@ class ProcessGroup final : public Operations {
   struct Options final : public c10d::Backend::Options {
     explicit Options(std::chrono::milliseconds limit = kBackendDefaultTimeout)
         : c10d::Backend::Options("hetcomm", limit) {}
-    std::string transports;  // such as "shm,tcp"; "" means as configured
+    std::string transports;  // for example "shm,tcp"; empty: as configured
     std::string settings;    // "NAME=value;..."; overrides the environment
 #if !HETCOMM_TORCH_HAS_SPLIT
     std::string group_name;
@@ -43,7 +44,7 @@ class ProcessGroup final : public Operations {
 #endif
   };
 
-  // Makes the group. Collective over the |size| ranks that share |store|.
+  // Creates the group. Collective over the |size| ranks that share |store|.
   ProcessGroup(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
                c10::intrusive_ptr<Options> options);
   ~ProcessGroup() override;
@@ -51,7 +52,7 @@ class ProcessGroup final : public Operations {
   const std::string getBackendName() const override { return "hetcomm"; }
 
   void registerOnCompletionHook(Hooks::EndHook&& hook) override;
-  // Makes getDuration() available for works that begin from now on.
+  // Enables getDuration() for works that begin from now on.
   void enableCollectivesTiming() override { group().enable_timing(); }
   void waitForPendingWorks() override { group().wait_for_pending(); }
 
@@ -77,21 +78,21 @@ class ProcessGroup final : public Operations {
 #endif
 #if HETCOMM_TORCH_HAS_SHRINK
   bool supportsShrinking() const override { return true; }
-  // Makes a group of the ranks that are not |excluded|, all of which must call it.
+  // Creates a group of the ranks that are not |excluded|, all of which must call it.
   c10::intrusive_ptr<c10d::Backend> shrink(
       const std::vector<int64_t>& excluded, int flags,
       const c10::intrusive_ptr<c10d::Backend::Options>& options) override;
 #endif
 #if HETCOMM_TORCH_HAS_RECONFIGURE
-  // reconfigure() makes the processes with the given handles the members of the group, over the
-  // same store. It ends pending operations first, and returns when the new group is made. No other
-  // call may run at the same time.
+  // reconfigure() makes the processes with the given handles the members of the group, using the
+  // same store. It ends pending operations first, and returns when the new group has been created.
+  // No other call may run at the same time.
   bool supportsReconfigure() const override { return true; }
   c10d::ReconfigureHandle get_reconfigure_handle() const override { return handle_; }
   Ref reconfigure(const c10d::ReconfigureOptions& options) override;
 #endif
 #if HETCOMM_TORCH_HAS_HOOKS
-  // Registers a hook that runs once for each work whose operation fails, unless it is cancelled.
+  // Registers a hook that runs once for each work whose operation fails without being cancelled.
   void registerAbortHook(int64_t id, c10d::AbortHook hook) override {
     hooks_->aborts.add(id, std::move(hook));
   }
@@ -106,9 +107,9 @@ class ProcessGroup final : public Operations {
   void unregisterCompletionHook(int64_t id) override { hooks_->completions.remove(id); }
 #endif
 #if HETCOMM_TORCH_HAS_HOOKS
-  // Stores |attach|, which runs once, when torch has added this backend to its process group. From
-  // then on that group accepts hooks. The function that |attach| returns runs once when the group
-  // is shut down.
+  // Stores |attach|, which is called once, when PyTorch has added this backend to its process
+  // group. From then on, that group accepts hooks. The function that |attach| returns is called
+  // once, when the group is shut down.
   using Detach = std::function<void()>;
   void set_hooks(std::function<Detach()> attach) { attach_ = std::move(attach); }
   void setGroupUid(const std::string& uid) override;
@@ -133,7 +134,7 @@ class ProcessGroup final : public Operations {
   std::function<Detach()> attach_;
   Detach detach_;
 #endif
-  const std::string handle_;  // names this member for reconfigure()
+  const std::string handle_;  // identifies this member for reconfigure()
   const std::shared_ptr<Hooks> hooks_;
 };
 

@@ -11,8 +11,8 @@ std::thread start_without_signals(std::function<void()> body) {
   sigset_t all;
   sigset_t before;
   sigfillset(&all);
-  // Signals that an instruction raises stay unblocked: they are handled on the thread that raised
-  // them.
+  // Signals that an instruction raises stay unblocked, because they are handled on the thread that
+  // raised them.
   for (const int own : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS}) sigdelset(&all, own);
   pthread_sigmask(SIG_SETMASK, &all, &before);
   // The mask is also restored if the thread cannot be started.

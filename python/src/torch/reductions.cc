@@ -60,7 +60,7 @@ namespace {
 
 bool is_real(int32_t datatype) { return at::isFloatingType(scalar_type_of(datatype)); }
 
-// Returns whether torch has the operator for the type with the library's semantics.
+// Returns whether PyTorch has the operator for the type with the library's semantics.
 bool has_operator(int32_t reduction, int32_t datatype) {
   if (scalar_type_of(datatype) == at::ScalarType::Undefined) return false;
   const bool adds = reduction == HETCOMM_REDUCE_SUM || reduction == HETCOMM_REDUCE_PRODUCT;
@@ -103,8 +103,8 @@ at::Tensor any_numbers(at::ScalarType type, int64_t count, double bound, uint64_
   return any_bits(at::kInt, count, seed).to(at::kDouble).mul_(bound / kIntegers).to(type);
 }
 
-// Returns operands for a trial: arbitrary bits, numbers of one magnitude whose sums need rounding,
-// and numbers so small that sums, or products, are subnormal.
+// Returns operands for a trial: arbitrary bits, numbers of similar magnitude whose sums need
+// rounding, and numbers so small that sums or products are subnormal.
 std::vector<std::array<at::Tensor, 2>> operands_of(at::ScalarType first, at::ScalarType second) {
   constexpr int64_t kCount = 4096;
   std::vector<std::array<at::Tensor, 2>> all = {
@@ -119,7 +119,8 @@ std::vector<std::array<at::Tensor, 2>> operands_of(at::ScalarType first, at::Sca
   return all;
 }
 
-// Divides by a tensor, since division by a number may become multiplication by its inverse.
+// Divides by a tensor, since PyTorch may replace division by a number with multiplication by its
+// inverse.
 void divide(at::Tensor& wide, uint32_t divisor) {
   wide.div_(at::full({1}, static_cast<double>(divisor), wide.options()));
 }
@@ -134,7 +135,8 @@ bool have_same_bits(const at::Tensor& one, const at::Tensor& other) {
 
 }  // namespace
 
-// Reduces the tensors. Types narrower than float32 are calculated in float32 and rounded once.
+// Reduces the tensors. An average of elements narrower than float32 is computed in float32 and
+// rounded once.
 void Reductions::reduce(const hetcomm_device_reduction_t& what, const at::Tensor& first,
                         const at::Tensor& second, const at::Tensor& out) {
   at::Tensor result = out;
@@ -170,11 +172,11 @@ bool Reductions::are_exact(const hetcomm_device_reduction_t& what) {
   verdicts_.emplace(variant, Verdict::kTrying);
   wanted_.push_back(variant);
   if (running_) return false;
-  if (thread_.joinable()) thread_.join();  // has no work left, so this is short
+  if (thread_.joinable()) thread_.join();  // it has no work left, so this does not take long
   try {
     thread_ = start_without_signals([this] { run(); });
     running_ = true;
-  } catch (const std::exception&) {  // no thread could be started, or out of memory
+  } catch (const std::exception&) {  // no thread could be started, or memory ran out
     wanted_.pop_back();
     verdicts_.erase(variant);
   }
@@ -208,7 +210,7 @@ void Reductions::run() {
   running_ = false;
 }
 
-// Tests a variant on operands_of(). For averages, also compares the quotient in float32, which
+// Tests a variant on operands_of(). For averages, it also compares the float32 quotient, which
 // differs more often than the rounded result.
 Reductions::Verdict Reductions::try_out(const Variant& variant) const {
   const c10::InferenceMode mode;

@@ -1,8 +1,8 @@
-// Performs reductions with torch on a device, and finds out which of them are exact.
+// Performs reductions on a device with PyTorch, and determines which of them are exact.
 //
 // The library accepts only results with the same bits as on the host. Back-ends may flush small
-// numbers to zero or round differently. Each combination of type and operator is therefore tested
-// before its first use, on a separate thread.
+// numbers to zero or round differently. Each combination of types and operator is therefore tested
+// on a separate thread before its first use.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -26,11 +26,12 @@ class Reductions {
   explicit Reductions(c10::Device device) : device_(device) {}
   Reductions(const Reductions&) = delete;
   Reductions& operator=(const Reductions&) = delete;
-  // Waits for a trial in progress.
+  // Waits for the trials that are in progress.
   ~Reductions();
 
-  // Returns whether the well-formed |what| gives the same bits as on torch's CPU back-end. If that
-  // was not tested yet, starts a test and returns false. May throw if out of memory. [any-thread]
+  // Returns whether the well-formed |what| gives the same bits as PyTorch's CPU back-end. If that
+  // has not been tested yet, starts a test and returns false. May throw if memory runs out.
+  // [any-thread]
   bool are_exact(const hetcomm_device_reduction_t& what);
 
   // Reduces in the current stream. The tensors have one dimension and the types of |what|.
@@ -52,7 +53,7 @@ class Reductions {
   std::thread thread_;
 };
 
-// Returns torch's type for |datatype|, or Undefined if torch does not reduce such elements.
+// Returns the PyTorch type for |datatype|, or Undefined if PyTorch does not reduce such elements.
 at::ScalarType scalar_type_of(int32_t datatype);
 
 }  // namespace hetcomm::torch_backend

@@ -15,7 +15,7 @@
 namespace hetcomm::torch_backend {
 namespace {
 
-// Adds GLOO_SOCKET_IFNAME, by which torchrun users choose Gloo's interface, to the settings. The
+// Adds GLOO_SOCKET_IFNAME, with which torchrun users select Gloo's interface, to the settings. The
 // library's own variable has priority.
 void add_gloo_interface(std::string& settings) {
   const char* gloo = std::getenv("GLOO_SOCKET_IFNAME");
@@ -31,7 +31,7 @@ void add_gloo_interface(std::string& settings) {
 
 std::shared_ptr<SharedContext> SharedContext::get(const std::string& settings) {
   using Key = std::pair<int, std::string>;
-  // Never destroyed: process groups may outlive static objects.
+  // Never destroyed, because process groups can outlive static objects.
   static auto& mutex = *new std::mutex;
   static auto& contexts = *new std::map<Key, std::weak_ptr<SharedContext>>;
   const std::scoped_lock lock(mutex);
@@ -57,12 +57,12 @@ SharedContext::SharedContext(const std::string& settings) : process_(getpid()) {
 SharedContext::~SharedContext() {
   if (!alive()) return;
   for (const auto& [key, stream] : streams_) static_cast<void>(hetcomm_stream_destroy(stream));
-  // The call returns BUSY if a group could not be closed. The context then stays.
+  // The call returns BUSY if a group could not be closed. The context is then leaked.
   static_cast<void>(hetcomm_context_destroy(context_));
 }
 
-// Returns the entry for the device, made on first use. Called under mutex_. Makes the entry before
-// it adds the device to the context, because the context cannot remove a device.
+// Returns the entry of the device, which is created on first use. Called with mutex_ held. Creates
+// the entry before it adds the device to the context, because the context cannot remove a device.
 SharedContext::DeviceEntry& SharedContext::entry_of(c10::Device device) {
   const auto key = std::make_pair(device.type(), device.index());
   if (const auto found = devices_.find(key); found != devices_.end()) return found->second;

@@ -1,7 +1,7 @@
-// Implements allreduce for sparse tensors. The ranks first exchange descriptions by a collective
+// Implements allreduce for sparse tensors. The ranks first exchange descriptions in a collective
 // operation. Each rank then sends its indices and values to all others in messages. The second step
-// runs in the worker, so that the call does not block and collective operations keep the order of
-// the calls.
+// runs on the worker thread, so the call does not block, and collective operations keep the order
+// of the calls.
 #include <algorithm>
 #include <c10/core/InferenceMode.h>
 #include <c10/util/Exception.h>
@@ -16,8 +16,8 @@
 namespace hetcomm::torch_backend {
 namespace {
 
-// The tag bit of these messages. Users' tags, which have 32 bits, do not use it. The other bits
-// number the operations.
+// The tag bit of these messages. User tags, which have 32 bits, do not use it. The other bits
+// contain the number of the operation.
 constexpr uint64_t kSparseTag = uint64_t{1} << 62;
 
 // The exchanged fields: the number of elements and the values that must be equal on all ranks.
@@ -39,7 +39,8 @@ at::Tensor description_of(const at::Tensor& own) {
   return fields;
 }
 
-// Throws if the values that must be equal differ. All ranks compare the same values, so all throw.
+// Throws if values that must be equal differ. All ranks compare the same values, so all of them
+// throw.
 void check_alike(const int64_t* descriptions, int size) {
   for (int rank = 1; rank < size; ++rank) {
     const int64_t* const theirs = descriptions + int64_t{rank} * kFields;
@@ -59,9 +60,9 @@ at::Tensor empty_like_rows(const at::Tensor& model, int64_t rows) {
   return at::empty(sizes, model.options());
 }
 
-// A SparseAllreduce is one operation. It lives until its second step has ended. It does not use the
-// process group, because a callback of an earlier operation may drop the last reference to the
-// process group.
+// A SparseAllreduce is one operation. It exists until its second step has ended. It does not refer
+// to the process group, because a callback of an earlier operation may drop the last reference to
+// the process group.
 class SparseAllreduce {
  public:
   using Tensors = Operations::Tensors;
@@ -76,7 +77,7 @@ class SparseAllreduce {
         average_(average),
         timeout_ns_(timeout_ns) {
     const at::Tensor own = tensor_.coalesce();
-    // One row for each element, so that the rows of all ranks can be concatenated.
+    // The indices of each element form a row, so that the rows of all ranks can be concatenated.
     indices_ = own.indices().t().contiguous();
     values_ = own.values().contiguous();
     description_ = description_of(own);

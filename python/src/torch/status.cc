@@ -7,7 +7,7 @@ namespace {
 
 std::string describe(const std::string& what, hetcomm_status_t status, const char* detail) {
   std::string text = "hetcomm: " + what + ": ";
-  // Programs recognize a timeout by these words, which other backends use.
+  // Programs recognize a timeout by these words, which other backends also use.
   if (status == HETCOMM_TIMED_OUT) text += "Timed out waiting: ";
   text += detail != nullptr && detail[0] != '\0' ? detail : hetcomm_status_text(status);
   return text + " [" + hetcomm_status_name(status) + "]";

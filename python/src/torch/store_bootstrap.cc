@@ -14,14 +14,14 @@ namespace hetcomm::torch_backend {
 namespace {
 
 constexpr uint64_t kNanosecondsPerMillisecond = 1'000'000;
-// Shortest pause between two queries of the store by a waiting rank.
+// The shortest pause between two queries of the store by a waiting rank.
 constexpr std::chrono::microseconds kShortestPause(100);
 constexpr std::chrono::milliseconds kLongestPause(200);
 constexpr int kRanksPerPause = 256;
-// After this time a waiting rank also looks for the reason of a rank that does not take part.
+// After this time, a waiting rank also looks for the reason of a rank that does not take part.
 constexpr std::chrono::milliseconds kSoon(50);
 constexpr char kReasonKey[] = "refused";
-// The longest time that the store's own clients can represent.
+// The longest time that clients of the store can represent.
 constexpr uint64_t kLongestWaitMs = 24ULL * 3600 * 1000;
 
 std::chrono::milliseconds wait_time(uint64_t timeout_ns) {
@@ -29,7 +29,7 @@ std::chrono::milliseconds wait_time(uint64_t timeout_ns) {
       std::clamp<uint64_t>(timeout_ns / kNanosecondsPerMillisecond, 1, kLongestWaitMs));
 }
 
-// Returns a number in the form in which stores keep counters.
+// Formats a number in the way in which stores keep counters.
 std::vector<uint8_t> digits_of(int64_t value) {
   const std::string digits = std::to_string(value);
   return {digits.begin(), digits.end()};
@@ -66,7 +66,7 @@ void StoreBootstrap::refuse(c10d::Store& store, int rank, int size, const std::s
     if (!generation) generation = store.add(counter(rank, size), 1);
     store.set(prefix(size, *generation) + kReasonKey,
               std::vector<uint8_t>(text.begin(), text.end()));
-  } catch (...) {  // the other ranks notice the failure by their timeout
+  } catch (...) {  // the other ranks will detect the failure by timing out
     log_thrown("telling the other ranks of a failure");
   }
 }
@@ -89,19 +89,19 @@ bool StoreBootstrap::finds_reason() {
   return true;
 }
 
-// Polls, because the store can wait until all keys are there, but not until one of two is. A wait
-// that times out also makes TCPStore write warnings.
+// Polls, because the store can wait until all keys exist, but not until one of two exists.
+// Moreover, TCPStore logs a warning when a wait times out.
 hetcomm_status_t StoreBootstrap::wait(const std::vector<std::string>& keys,
                                       std::chrono::milliseconds limit) {
   const auto start = std::chrono::steady_clock::now();
-  // The store serves one rank at a time. Ranks of a large group therefore query it less often.
+  // The store serves one rank at a time, so the ranks of a large group query it less often.
   const std::chrono::nanoseconds longest = kLongestPause * std::max(1, size_ / kRanksPerPause);
   while (!store_->check(keys)) {
     const std::chrono::nanoseconds waited = std::chrono::steady_clock::now() - start;
     const bool late = waited >= kSoon || waited >= limit;
     if (late && finds_reason()) return HETCOMM_BOOTSTRAP_FAILED;
     if (waited >= limit) return HETCOMM_TIMED_OUT;
-    // A pause adds at most an eighth to the wait.
+    // A pause extends the wait by at most an eighth.
     const std::chrono::nanoseconds pause =
         std::clamp<std::chrono::nanoseconds>(waited / 8, kShortestPause, longest);
     std::this_thread::sleep_for(std::min<std::chrono::nanoseconds>(pause, limit - waited));
@@ -120,19 +120,19 @@ void StoreBootstrap::give_up() noexcept {
       const std::string key = counter(rank, size_);
       auto count = store_->add(key, 0);
       while (count < generation_) {
-        // Uses compareSet(), because another rank may do the same, and the missing rank may still
-        // arrive.
+        // compareSet() is needed because another rank may do the same, and the missing rank may
+        // still arrive.
         const auto found = store_->compareSet(key, digits_of(count), digits_of(generation_));
         count = std::stoll(std::string(found.begin(), found.end()));
       }
     }
   } catch (...) {
-    // The store itself may have failed. Then no rank can count for others.
+    // The store itself may have failed. Then no rank can raise the counts of others.
     log_thrown("counting a group that failed");
   }
 }
 
-// Stores the text of the current exception, which the store has thrown. Must be called in a
+// Records the text of the current exception, which the store has thrown. Must be called in a
 // handler. The library does not accept exceptions from callbacks.
 hetcomm_status_t StoreBootstrap::store_failed() noexcept {
   try {
@@ -141,7 +141,7 @@ hetcomm_status_t StoreBootstrap::store_failed() noexcept {
     } catch (const std::exception& error) {
       store_error_ = error.what();
     }
-  } catch (...) {  // out of memory for the text
+  } catch (...) {  // no memory for the text
   }
   return HETCOMM_BOOTSTRAP_FAILED;
 }
@@ -174,9 +174,9 @@ hetcomm_status_t StoreBootstrap::get(void* self, const char* key, void* value, s
   }
 }
 
-// Fetches several values at once, since each would cost three round trips to the store by itself.
-// Returns TIMED_OUT for any failure. The caller then fetches the keys one by one, which shows what
-// is missing and why.
+// Fetches several values at once, since fetching each one separately takes three round trips to the
+// store. Returns TIMED_OUT for any failure. The caller then fetches the keys one by one, which
+// shows what is missing and why.
 hetcomm_status_t StoreBootstrap::get_many(void* self, size_t count, const char* const* keys,
                                           size_t room, void* values, size_t* out_sizes,
                                           uint64_t timeout_ns) {

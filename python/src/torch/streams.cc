@@ -10,7 +10,7 @@ namespace {
 
 using Guard = c10::impl::VirtualGuardImpl;
 
-// Returns whether a stream is being captured into a graph. Guards report this since torch 2.13.
+// Returns whether a stream is being captured into a graph. Guards report this since PyTorch 2.13.
 template <typename AnyGuard>
 bool guard_knows_captured(const AnyGuard& guard, const c10::Stream& stream) {
   if constexpr (requires { guard.isStreamCapturing(stream); }) {
@@ -20,8 +20,8 @@ bool guard_knows_captured(const AnyGuard& guard, const c10::Stream& stream) {
   }
 }
 
-// Returns whether |error| says that a back-end lacks the requested feature. torch's own guard uses
-// these words for it.
+// Returns whether |error| says that a back-end lacks the requested feature. The words are those of
+// PyTorch's own guard.
 bool is_missing(const c10::Error& error) {
   return std::string(error.what_without_backtrace()).find("doesn't support") != std::string::npos;
 }

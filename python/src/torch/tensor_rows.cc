@@ -58,7 +58,7 @@ std::array<int64_t, 3> Width::sizes_of(const Rows& rows) const {
 
 at::Tensor Width::rows_of(const at::Tensor& tensor, const Rows& rows) const {
   const at::Tensor all = tensor.narrow(0, 0, tensor.numel() / bytes() * bytes()).view(type());
-  // The stride of a dimension with fewer than two rows may be any number.
+  // The stride of a dimension with fewer than two rows may have any value.
   const auto stride = [&](size_t d) {
     return rows.extents[d] > 1 ? static_cast<int64_t>(rows.strides[d]) / bytes() : 0;
   };

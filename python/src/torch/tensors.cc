@@ -52,7 +52,7 @@ hetcomm_datatype_t find_datatype(c10::ScalarType type) {
   }
 }
 
-// Returns whether the tensor's memory holds its elements unchanged and in order.
+// Returns whether the tensor's memory holds the values of its elements in order.
 bool is_packed(const at::Tensor& tensor) {
   return tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg();
 }
@@ -100,7 +100,7 @@ hetcomm_datatype_t datatype_to_reduce(const char* operation, const at::Tensor& t
 
 namespace {
 
-// Wraps |contiguous| as a Packed, and keeps it alive in |work|.
+// Wraps |contiguous| as a Packed, and keeps it alive through |work|.
 Packed kept(OperationWork& work, const at::Tensor& contiguous) {
   if (contiguous.is_cpu()) {
     work.keep(contiguous);
@@ -109,8 +109,8 @@ Packed kept(OperationWork& work, const at::Tensor& contiguous) {
   return {contiguous, work.wrap(contiguous)};
 }
 
-// Returns a view of |tensor| that contains each address once, and the counterpart of the same sizes
-// in |packed|. Along a dimension without a stride only the last element is kept.
+// Returns a view of |tensor| that contains each address once, and the matching view of |packed|.
+// Along a dimension with stride 0, only the last element is kept.
 CopyBack without_repetition(at::Tensor packed, at::Tensor tensor) {
   for (int64_t d = 0; d < tensor.dim(); ++d) {
     if (tensor.stride(d) != 0 || tensor.size(d) < 2) continue;
@@ -120,11 +120,11 @@ CopyBack without_repetition(at::Tensor packed, at::Tensor tensor) {
   return {packed, tensor};
 }
 
-// Returns whether two contiguous tensors have bytes in common.
+// Returns whether two contiguous tensors share any bytes.
 bool share_memory(const at::Tensor& one, const at::Tensor& other) {
   const bool on_host = one.is_cpu() && other.is_cpu();
-  // Pointers of tensors on devices may be arbitrary, so only tensors of one storage are compared.
-  // In host memory two storages may share bytes.
+  // Pointers of tensors on devices may be arbitrary, so only tensors with the same storage are
+  // compared. In host memory, different storages can share bytes.
   if (!on_host && !one.is_alias_of(other)) return false;
   const auto begin_of = [&](const at::Tensor& tensor) {
     return on_host ? reinterpret_cast<uintptr_t>(tensor.const_data_ptr())
@@ -144,7 +144,7 @@ Packed packed_input(OperationWork& work, const at::Tensor& tensor) {
 
 Packed packed_output(OperationWork& work, const at::Tensor& tensor, bool with_contents) {
   if (is_packed(tensor)) {
-    // Copy-on-write memory must become the tensor's own before it is written.
+    // Copy-on-write memory must be made private to the tensor before it is written.
     if (tensor.is_cpu() || c10::impl::cow::is_cow_data_ptr(tensor.storage().data_ptr())) {
       static_cast<void>(tensor.mutable_data_ptr());
     }

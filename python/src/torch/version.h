@@ -1,4 +1,4 @@
-// Names the differences between the versions of torch from 2.6 to 2.15.
+// Defines a macro for each feature in which PyTorch versions from 2.6 to 2.15 differ.
 #pragma once
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
@@ -22,10 +22,11 @@
 // virtual. Rank and size may change.
 #define HETCOMM_TORCH_HAS_RECONFIGURE HETCOMM_TORCH_AT_LEAST(2, 14)
 
-// Groups of any backend accept hooks, through which torch's flight recorder sees their operations.
+// Groups of any backend accept hooks, through which PyTorch's flight recorder sees their
+// operations.
 #define HETCOMM_TORCH_HAS_HOOKS HETCOMM_TORCH_AT_LEAST(2, 14)
 
 // Backend: supportsCompletionHooks, registerCompletionHook, unregisterCompletionHook and
-// supportsAbortHooks are virtual. A work's getCompletionKey is virtual, too. torch attaches its
+// supportsAbortHooks are virtual. A work's getCompletionKey is also virtual. PyTorch attaches its
 // flight recorder to each group through these functions.
 #define HETCOMM_TORCH_HAS_COMPLETION_HOOKS HETCOMM_TORCH_AT_LEAST(2, 15)

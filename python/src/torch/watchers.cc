@@ -10,9 +10,10 @@
 namespace hetcomm::torch_backend {
 namespace {
 
-// The tag of messages that wake the leader. Users' tags have 32 bits and cannot equal it.
+// The tag of messages that wake the leader. User tags have 32 bits, so they cannot equal it.
 constexpr uint64_t kWakeTag = uint64_t{1} << 63;
-// Longest sleep of a leader that no message can wake. It does not notice new works in this time.
+// The longest sleep of a leader that messages cannot wake. It does not notice new works in this
+// time.
 constexpr uint64_t kDeafPauseNs = 10'000'000;
 // Minimum time between two rounds.
 constexpr std::chrono::microseconds kShortestRoundPause(100);
@@ -39,7 +40,7 @@ void Watchers::watch(const WorkRef& work, const std::shared_ptr<void>& owner) {
   }
 }
 
-// Makes a thread that is not in a callback examine the watched works. Called under mutex_.
+// Makes a thread that is not in a callback examine the watched works. Called with mutex_ held.
 void Watchers::call_watcher(const std::shared_ptr<void>& owner) {
   if (stops_) return;
   if (led_) {
@@ -50,8 +51,8 @@ void Watchers::call_watcher(const std::shared_ptr<void>& owner) {
     try {
       make_room(threads_);
       threads_.push_back(start_without_signals([this, held = owner]() mutable {
-        // |held| may be the last reference to the group. It then releases Python hooks, after all
-        // scopes. |counted| makes the end of the interpreter wait for that.
+        // |held| may be the last reference to the group. Its destruction then releases Python
+        // hooks, outside all scopes. |counted| makes the shutdown of the interpreter wait for that.
         const WaitingThread counted = run(held);
         held.reset();
       }));
@@ -63,7 +64,8 @@ void Watchers::call_watcher(const std::shared_ptr<void>& owner) {
   }
 }
 
-// If the leader is asleep, sends it a message that wakes it, once per sleep. Called under mutex_.
+// If the leader is asleep, sends it a message that wakes it, once per sleep. Called with mutex_
+// held.
 void Watchers::wake_leader() {
   if (!leader_sleeps_) return;
   leader_sleeps_ = false;
@@ -106,7 +108,7 @@ WaitingThread Watchers::run(const std::shared_ptr<void>& owner) {
   }
 }
 
-// Leads until a request has ended, there is nothing to watch, or the watchers stop.
+// Runs as the leader until a request has ended, there is nothing to watch, or the watchers stop.
 Watchers::Report Watchers::lead(std::unique_lock<std::mutex>& lock) {
   hetcomm_operation_options_t endless{};
   endless.struct_size = sizeof(endless);
@@ -139,7 +141,7 @@ Watchers::Report Watchers::lead(std::unique_lock<std::mutex>& lock) {
   return report;
 }
 
-// Ends the lead of the current thread, and drops the remaining works without the lock.
+// Releases the leader's state, and drops the remaining works without holding the lock.
 void Watchers::end_lead(std::unique_lock<std::mutex>& lock) {
   Works left = std::move(added_);
   left.splice(left.end(), watched_);
@@ -153,24 +155,24 @@ void Watchers::end_lead(std::unique_lock<std::mutex>& lock) {
   lock.lock();
 }
 
-// Returns how long the leader sleeps in a window.
+// Returns how long the leader sleeps while it waits for a window.
 uint64_t Watchers::pause_ns() const {
   if (watched_.size() <= kWindow) return deaf_ ? kDeafPauseNs : HETCOMM_TIMEOUT_INFINITE;
   const auto left =
       std::chrono::duration_cast<std::chrono::nanoseconds>(next_round_ - Clock::now());
-  // At least 2, because a timeout of one nanosecond would only poll.
+  // At least 2, because a timeout of one nanosecond means polling.
   return static_cast<uint64_t>(std::max<int64_t>(left.count(), 2));
 }
 
-// Fills the window with |first| and with works in the list, starting at |from|. Returns the
-// position after the last work. Completed works move from watched_ to over_.
+// Fills the window with |first| and with works of the list from |from| on. Returns the position
+// after the last work. Completed works move from watched_ to over_.
 Watchers::Works::iterator Watchers::fill(Works::iterator from, hetcomm_request_t* first) {
   window_.requests.assign(1, first);
   window_.parts.clear();
   window_.works.clear();
   for (size_t looks = 0; from != watched_.end() && looks < kWindow; ++looks) {
     const auto work = from++;
-    // If all parts are reported, the thread that got the last report completes the work.
+    // If all parts are reported, the thread that received the last report completes the work.
     OperationWork::Part* const part = (*work)->next_part();
     if (part == nullptr) {
       if (in_round_ && round_at_ == work) round_at_ = from;
@@ -199,12 +201,12 @@ Watchers::Report Watchers::wait_in_window(uint64_t timeout_ns) {
     if (in_round_ && round_at_ == work) ++round_at_;
     report.work.splice(report.work.end(), watched_, work);
   } else if (status != HETCOMM_TIMED_OUT) {
-    std::this_thread::yield();  // another thread has taken one of the reports
+    std::this_thread::yield();  // another thread has received one of the reports
   }
   return report;
 }
 
-// Examines the watched works in turn until one has ended. The next call continues behind that one.
+// Examines the watched works in turn until one has ended. The next call continues after that work.
 Watchers::Report Watchers::go_round() {
   const auto began = Clock::now();
   Report report;
@@ -252,7 +254,7 @@ void Watchers::let_go(bool waits) {
     }
   }
   lock.lock();
-  // If another thread leads, it ends its lead when it wakes up.
+  // If another thread is the leader, it calls end_lead() when it wakes up.
   if (!led_ || leader_ == std::this_thread::get_id()) end_lead(lock);
 }
 

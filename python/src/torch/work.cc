@@ -22,7 +22,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Returns the nanoseconds until |deadline|, but at least 2, because a timeout of 1 would only poll.
+// Returns the nanoseconds until |deadline|, but at least 2, because a timeout of 1 means polling.
 uint64_t nanoseconds_left(std::optional<Clock::time_point> deadline) {
   if (!deadline) return HETCOMM_TIMEOUT_INFINITE;
   const auto left = std::chrono::duration_cast<std::chrono::nanoseconds>(*deadline - Clock::now());
@@ -30,7 +30,7 @@ uint64_t nanoseconds_left(std::optional<Clock::time_point> deadline) {
 }
 
 // The work that this thread posted last, until the thread calls isCompleted() for any work. The
-// pointer is only compared, since the work may be destroyed.
+// pointer is never dereferenced, since the work may have been destroyed.
 constinit thread_local const OperationWork* just_posted = nullptr;
 
 uint64_t make_key() {
@@ -88,7 +88,7 @@ hetcomm_memory_t* OperationWork::wrap(const at::Tensor& tensor) {
 }
 
 void OperationWork::let_tensors_go() {
-  // A forked child has tensors, but no memory handles.
+  // A forked child has the tensors, but not the memory handles.
   if (!memories_.empty() && !group_->alive()) memories_.clear();
   for (hetcomm_memory_t* const memory : memories_) SharedContext::unwrap(memory);
   memories_.clear();
@@ -135,12 +135,12 @@ void OperationWork::report(Part& part, const hetcomm_completion_t& completion) n
   part_done();
 }
 
-// Runs the step of then() and copies the results back. Returns null, or the exception that
-// prevented that.
+// Runs the function set by then() and copies the results back. Returns null on success, or the
+// exception.
 std::exception_ptr OperationWork::take_results() noexcept {
   try {
-    // Inference tensors can be written only in inference mode. The caller may have that mode even
-    // if this thread does not.
+    // Inference tensors can be written only in inference mode. The caller may have been in that
+    // mode even if this thread is not.
     std::optional<c10::InferenceMode> mode;
     if (std::any_of(copies_.begin(), copies_.end(),
                     [](const CopyBack& copy) { return copy.to.is_inference(); })) {
@@ -155,7 +155,7 @@ std::exception_ptr OperationWork::take_results() noexcept {
   }
 }
 
-// Completes the work. The reference of the caller or of the watcher outlives this call.
+// Completes the work. The caller or the watcher holds a reference during this call.
 void OperationWork::complete() noexcept {
   const Completions::Scope here(group_->completions());
   std::exception_ptr failure;
@@ -190,7 +190,7 @@ void OperationWork::complete() noexcept {
   if (future) complete_future(*future, failure, results_);
 }
 
-// Calls the end hook, if there was one when the work was made. A work that was refused before it
+// Calls the end hook, if there was one when the work was made. A work that was rejected before it
 // had any part never began, so the hook is not called for it.
 void OperationWork::call_end_hook() const noexcept {
   if (!began_ || parts_.empty()) return;
@@ -200,9 +200,9 @@ void OperationWork::call_end_hook() const noexcept {
   });
 }
 
-// Calls the completion or abort hooks, after ended_ was set. When torch's flight recorder has
-// stored the key of a work, it calls isCompleted(), which is true if the work has already ended. If
-// the work ends later, the recorder's hook reports that.
+// Calls the completion or abort hooks, after ended_ was set. When PyTorch's flight recorder has
+// stored the key of a work, it calls isCompleted(), which returns true if the work has already
+// ended. If the work ends later, the recorder is notified through its hook.
 void OperationWork::call_hooks(bool failed) const noexcept {
   const Hooks& hooks = group_->hooks();
   if (!failed) {
@@ -212,13 +212,13 @@ void OperationWork::call_hooks(bool failed) const noexcept {
     hooks.completions.call(key_, duration);
     return;
   }
-  // No abort hook is called for a cancelled or refused work.
+  // Abort hooks are not called for cancelled or rejected works.
   if (cancelled_ || parts_.empty()) return;
   hooks.aborts.call();
 }
 
-// Copies the results back and waits for the copies, because a thread that learns that the work is
-// done may use the results in any stream.
+// Copies the results back and waits for the copies, because a thread that is notified of the end of
+// the work can use the results in any stream.
 void OperationWork::copy_results_back() {
   if (copies_.empty()) return;
   if (!device_) {
@@ -250,7 +250,7 @@ bool OperationWork::wait_for(Part& part, std::optional<Clock::time_point> deadli
       report(part, completion);
       return true;
     }
-    // Another thread has the report and is about to publish it.
+    // Another thread has received the report and is about to publish it.
     if (status == HETCOMM_STALE_HANDLE) return true;
     if (status == HETCOMM_TIMED_OUT) {
       if (deadline && Clock::now() >= *deadline) return false;
@@ -298,7 +298,7 @@ void OperationWork::poll() {
   while (Part* const part = next_part()) {
     hetcomm_completion_t completion;
     const hetcomm_status_t status = hetcomm_request_test(part->request, &completion);
-    // If the handle is stale, another thread has the report and is about to publish it.
+    // If the handle is stale, another thread has received the report and is about to publish it.
     if (status == HETCOMM_PENDING || status == HETCOMM_STALE_HANDLE) return;
     if (status == HETCOMM_OK) {
       report(*part, completion);
@@ -308,9 +308,9 @@ void OperationWork::poll() {
   }
 }
 
-// Returns whether the work has ended. Right after the post, torch's flight recorder calls this, but
-// needs to know only whether hooks were already called. This call therefore does not poll: a poll
-// that leaves the operation pending would wake the library's thread each time.
+// Returns whether the work has ended. Right after the post, PyTorch's flight recorder calls this
+// function, but only to determine whether hooks were already called. That call does not poll,
+// because a poll that leaves the operation pending would wake the library's thread each time.
 bool OperationWork::isCompleted() {
   const bool recorder_asks =
       std::exchange(just_posted, nullptr) == this && !group_->hooks().completions.empty();
@@ -331,7 +331,7 @@ bool OperationWork::isSuccess() const {
   return ended_.load(std::memory_order_acquire) && !exception_;
 }
 
-// Waits like wait_until(), but Ctrl-C ends the wait. The operation continues.
+// Waits like wait_until(), but Ctrl-C interrupts the wait. The operation continues.
 bool OperationWork::wait_with_signals(std::optional<Clock::time_point> deadline) {
   const WaitingThread waiting;
   while (true) {
@@ -368,20 +368,21 @@ void OperationWork::abort() {
   }
 }
 
-// Returns the devices on whose streams a future records events. A synchronous device has none.
+// Returns the devices on whose streams a future records events. A synchronous device has no
+// streams.
 std::vector<c10::Device> OperationWork::devices_of_future() const {
   if (!device_ || !group_->context().has_streams(*device_)) return {};
   return {*device_};
 }
 
-// Makes the future. If it has a device, torch runs its callbacks in streams of that device.
+// Creates the future. If it has a device, PyTorch runs its callbacks in streams of that device.
 c10::intrusive_ptr<c10::ivalue::Future> OperationWork::make_future() const {
   return c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()),
                                                   devices_of_future());
 }
 
-// Returns the future. Calls the watchers under the lock, under which complete() takes the future.
-// The future is thus sure to complete.
+// Returns the future. watch() is called with the lock held that complete() needs to access future_,
+// so that the future is sure to complete.
 c10::intrusive_ptr<c10::ivalue::Future> OperationWork::getFuture() {
   poll();
   const std::scoped_lock lock(mutex_);

@@ -1,8 +1,8 @@
 // Defines the works that a process group returns.
 //
-// A work is done when all of its requests have been reported. A waiting or polling thread, or the
-// group's watcher, receives the reports. The thread with the last report copies results back into
-// strided tensors, completes the future and wakes the other threads.
+// A work is done when all of its requests have been reported. The reports are received by a waiting
+// or polling thread, or by the group's watcher. The thread with the last report copies results back
+// into strided tensors, completes the future and wakes the other threads.
 #pragma once
 
 #include <ATen/core/ivalue.h>
@@ -26,11 +26,11 @@ namespace hetcomm::torch_backend {
 class Group;
 
 // Completes |future|, with |failure| unless it is null. An exception during completion becomes the
-// future's error: a device may fail while the future records the state of its streams.
+// future's error, since a device can fail while the future records the state of its streams.
 void complete_future(c10::ivalue::Future& future, const std::exception_ptr& failure,
                      const std::vector<at::Tensor>& results) noexcept;
 
-// The clock of completion hooks, which differs between versions of torch.
+// The clock of completion hooks, which depends on the PyTorch version.
 using HookClock = decltype(c10d::WorkInfo::timeStarted)::clock;
 
 // A pending copy of data that was received into a contiguous stand-in.
@@ -41,10 +41,10 @@ struct CopyBack {
 
 struct WorkDescription {
   c10d::OpType type = c10d::OpType::UNKNOWN;
-  const char* name = "";            // "allreduce"
-  const char* profiling = nullptr;  // "hetcomm:all_reduce"
+  const char* name = "";            // for example "allreduce"
+  const char* profiling = nullptr;  // for example "hetcomm:all_reduce"
   uint64_t sequence = 0;
-  bool internal = false;            // a part of another operation, so the end hook is not called
+  bool internal = false;            // part of another operation, so the end hook is not called
   std::vector<at::Tensor> inputs;   // for the profiler
   std::vector<at::Tensor> results;  // for result() and the future
 };
@@ -56,26 +56,26 @@ class OperationWork final : public c10d::Work {
 
   // Keeps |tensor| until the work is done. Called before or during the post.
   void keep(at::Tensor tensor) { kept_.push_back(std::move(tensor)); }
-  // Keeps a contiguous tensor and wraps its device memory. All of a work's tensors are on one
-  // device. Returns the handle of the memory, or null if the tensor is empty.
+  // Keeps a contiguous tensor alive and wraps its device memory. All tensors of a work are on one
+  // device. Returns the memory handle, or null if the tensor is empty.
   hetcomm_memory_t* wrap(const at::Tensor& tensor);
   // Orders the work, which has no tensors, after the work in |device|'s current stream.
   void follow(c10::Device device) { device_ = device; }
-  // Returns the device of the tensors, or the device of follow(). Returns none if the tensors are
-  // in host memory.
+  // Returns the device of the tensors, or the device passed to follow(). Returns nullopt if the
+  // tensors are in host memory.
   std::optional<c10::Device> device() const { return device_; }
   // Returns the devices on whose streams the future records events.
   std::vector<c10::Device> devices_of_future() const;
   void copy_back(CopyBack copy) { copies_.push_back(std::move(copy)); }
-  // Sets a step that runs before the copies when all requests have succeeded. |step| may throw.
+  // Sets a function that runs before the copies when all requests have succeeded. |step| may throw.
   void then(std::function<void()> step) { step_ = std::move(step); }
-  // Reserves space for |count| requests. The default is space for two.
+  // Reserves space for |count| requests. By default there is space for two.
   void expect_requests(size_t count) { parts_.reserve(count); }
-  // Adds a request. The space must be reserved: an accepted request cannot be returned.
+  // Adds a request. Space must have been reserved, because an accepted request cannot be returned.
   void add_request(hetcomm_request_t* request) noexcept;
-  // Ends the posting: no further request will be added.
+  // Ends the posting: no more requests will be added.
   void posted() noexcept;
-  // Ends the posting after a part was not accepted.
+  // Ends the posting because a part was not accepted.
   void reject(std::exception_ptr why) noexcept;
 
   // One part of the operation, with its own request.
@@ -106,13 +106,13 @@ class OperationWork final : public c10d::Work {
 
   const char* name() const { return name_; }
   bool done() const { return done_.load(std::memory_order_acquire); }
-  // Waits until no request is open, or until |deadline|. Returns true if none is open; the work is
-  // then done, or another thread is completing it. Throws nothing.
+  // Waits until no request is open, or until |deadline|. Returns true if none is open. The work is
+  // then done, or another thread is completing it. Never throws.
   bool wait_for_requests(std::optional<std::chrono::steady_clock::time_point> deadline);
-  // Waits until the work is done, or until |deadline|. Returns true if it is done. Throws nothing.
+  // Waits until the work is done, or until |deadline|. Returns true if it is done. Never throws.
   bool wait_until(std::optional<std::chrono::steady_clock::time_point> deadline);
-  // Returns the first part whose request is not reported yet, or null. Parts do not move after the
-  // posting.
+  // Returns the first part whose request has not been reported yet, or null. Pointers to parts stay
+  // valid after the posting.
   Part* next_part();
   // Receives the reports that are available.
   void poll();
@@ -143,8 +143,8 @@ class OperationWork final : public c10d::Work {
   const uint64_t key_;  // unique in this process
   c10::SmallVector<Part, 2> parts_;
   std::atomic<uint32_t> open_parts_{1};  // unreported parts, plus one until posted()
-  std::atomic<size_t> first_open_{0};    // index: all earlier parts are reported
-  std::atomic<bool> ended_{false};       // the result is set; hooks may still have to be called
+  std::atomic<size_t> first_open_{0};    // index before which all parts are reported
+  std::atomic<bool> ended_{false};       // the result is set, but hooks may still have to be called
   std::atomic<bool> done_{false};        // waiting threads may return
   std::atomic<int> source_{-1};
   std::vector<at::Tensor> kept_;

@@ -1,4 +1,4 @@
-// Runs operations with several steps on a thread. Each step needs the result of the previous one.
+// Worker runs multi-step operations on a thread. Each step needs the result of the previous one.
 #pragma once
 
 #include <unistd.h>
@@ -26,7 +26,7 @@ class Worker {
   Worker& operator=(const Worker&) = delete;
 
   // Runs |task| after earlier tasks. Returns false after stop(). Exceptions from a task are logged.
-  // If out of memory or threads, throws and does not run the task.
+  // If memory or threads run out, throws and does not run the task.
   bool run(std::function<void()> task) {
     const std::scoped_lock lock(state_->mutex);
     if (state_->stops) return false;
@@ -39,8 +39,8 @@ class Worker {
     return true;
   }
 
-  // Waits until all tasks have run. Returns false if they have not after |limit|. Returns true at
-  // once within a task and in a forked child. [any-thread]
+  // Waits until all tasks have run. Returns false if they have not run after |limit|. Within a
+  // task, and in a forked child, returns true at once. [any-thread]
   bool drain(std::chrono::milliseconds limit) {
     std::unique_lock lock(state_->mutex);
     if (getpid() != process_ || state_->thread == std::this_thread::get_id()) return true;
@@ -63,8 +63,8 @@ class Worker {
       state_->called.notify_one();
     }
     if (!thread_.joinable()) return;
-    // A forked child does not have the thread. A task that drops the last reference to the owner of
-    // this worker runs on the thread, which cannot join itself.
+    // A forked child does not have the thread. If a task drops the last reference to the owner of
+    // this worker, this code runs on the thread, which cannot join itself.
     if (getpid() == process_ && thread_.get_id() != std::this_thread::get_id()) {
       thread_.join();
     } else {

@@ -59,8 +59,8 @@ void Agreement::on_end(Operation& message) {
   std::erase(messages_, &message);
   const Code code = message.outcome.code;
   if (code != Code::kOk && step_ != Step::kOver) {
-    // If another rank ended the agreement, it sends the reason over the control plane, which ends
-    // the waiting operations.
+    // If another rank ended the agreement, it sends the reason over the control plane. The waiting
+    // operations end when the reason arrives.
     if (code != Code::kAborted) {
       failure_ = status_or_code(code, [&] { return std::string(message.outcome.why()); });
     }
@@ -79,7 +79,7 @@ std::vector<int> Agreement::missing() const {
   return ranks;
 }
 
-// Continues with the next step, unless messages are still in flight.
+// Continues with the next step unless messages are still in flight.
 void Agreement::advance() {
   if (!messages_.empty()) return;
   const bool first = ranks_.index == 0;

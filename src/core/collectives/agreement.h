@@ -1,7 +1,8 @@
-// Agreement finds out, once for a team, whether its ranks share an arena. The first rank creates an
-// arena and sends its location to the others. They try to map it, and answer whether they could.
-// The first rank decides: if all could map it, all keep it. Otherwise none does. A rank whose
-// configuration allows no arena does not try.
+// Agreement determines, once per team, whether its ranks share an arena, which is memory that all
+// of them have mapped. The first rank creates an arena and sends its location to the others. They
+// try to map it and report whether they succeeded. The first rank then sends its decision: if all
+// ranks could map the arena, all keep it, and otherwise none does. A rank whose configuration does
+// not allow an arena does not try to map it.
 //
 //   first rank   offer -->  ... <-- answers   decision -->
 //
@@ -22,12 +23,12 @@
 
 namespace hetcomm::collectives {
 
-// The ranks that take part in an agreement, and how they reach each other.
+// The ranks that take part in an agreement, and the means by which they communicate.
 struct AgreementRanks {
   MessagingCommunicator& communicator;
-  const std::vector<int>& ranks;  // their numbers in the job
+  const std::vector<int>& ranks;  // job ranks
   uint32_t index;                 // this rank's index in |ranks|
-  uint64_t tag;                   // tag of the agreement's messages
+  uint64_t tag;                   // the tag of the agreement's messages
   Log& log;
   bool& ready;  // set when advance() has something to do
 };
@@ -38,10 +39,10 @@ class Agreement final : public EndHandler {
   Agreement(const Agreement&) = delete;
   Agreement& operator=(const Agreement&) = delete;
 
-  // Starts the agreement. |wanted|: this rank's configuration allows an arena. May throw
+  // Starts the agreement. |wanted| is true if this rank's configuration allows an arena. May throw
   // std::bad_alloc.
   void start(bool wanted) HETCOMM_UNDER_BATON;
-  // Cancels the agreement's messages; over() becomes true later.
+  // Cancels the agreement's messages. over() becomes true later.
   void cancel() HETCOMM_UNDER_BATON;
   void on_end(Operation& message) override HETCOMM_UNDER_BATON;
   // Continues once the current messages have ended. May throw std::bad_alloc.
@@ -54,15 +55,15 @@ class Agreement final : public EndHandler {
   std::optional<SharedArena> take_arena() HETCOMM_UNDER_BATON {
     return concluded_ ? std::exchange(arena_, std::nullopt) : std::nullopt;
   }
-  // Returns whether some rank's kernel lacks the global membarrier, so that every ticket needs a
-  // fence. Call this once over() is true.
+  // Returns whether the kernel of some rank lacks the global membarrier. If so, every ticket needs
+  // a fence. Call this once over() is true.
   bool needs_fences() const HETCOMM_UNDER_BATON { return answer_.barrier == 0; }
   // Returns the error if messages to or from another rank have failed. Call this once over() is
   // true.
   const Status& failure() const HETCOMM_UNDER_BATON { return failure_; }
 
  private:
-  // The messages that are in flight. On the first rank kOffer also covers the answers.
+  // The messages that are in flight. On the first rank, kOffer also covers the answers.
   enum class Step : uint8_t { kOffer, kAnswer, kDecision, kOver };
   struct Answer {
     uint64_t mapped = 0;

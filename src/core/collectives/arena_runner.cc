@@ -11,9 +11,11 @@
 namespace hetcomm::collectives {
 namespace {
 
-// Maximum number of ranks in an operation that sends blocks whose lengths not all ranks know.
+// The maximum number of ranks in an operation that sends blocks whose lengths are not known to all
+// ranks.
 constexpr uint32_t kMaxRanksOfUnknownBlocks = 16;
-// Maximum number of chunks in one call of advance(), whose caller also has other work.
+// The maximum number of steps in one call of advance(). It is limited because the caller also has
+// other work.
 constexpr int kStepsAtOnce = 24;
 constexpr int kLongStepsAtOnce = 1;
 
@@ -31,10 +33,11 @@ ArenaRunner::ArenaRunner(SharedArena arena, uint32_t index, bool fences)
       inputs_(ranks_) {}
 
 bool ArenaRunner::carries(const Call& call, uint32_t ranks) {
-  // Algorithms that a caller can request use messages.
+  // Operations with a requested algorithm, and monitored ones, use messages.
   if (call.algorithm != Algorithm::kChosen || call.monitored != 0) return false;
-  // The longest block determines how many chunks all ranks go through. If one pair of ranks has all
-  // the data, this takes longer with more ranks, since each rank has a share of a slot.
+  // The longest block determines the number of chunks for all ranks. If one pair of ranks has all
+  // the data, the operation takes longer with more ranks, since each block gets only a part of a
+  // slot.
   return blocks_are_known(call.kind) || !sends_blocks(call.kind) ||
          ranks <= kMaxRanksOfUnknownBlocks;
 }
@@ -42,8 +45,8 @@ bool ArenaRunner::carries(const Call& call, uint32_t ranks) {
 // --- one operation ----------------------------------------------------------
 
 void ArenaRunner::start(Task& task, TaskCopies& copies, bool checks) {
-  // A sleep that was announced earlier does not cover this operation. Without the announcement,
-  // Team::may_sleep_on() ends that sleep.
+  // A sleep that was announced earlier does not cover this operation. Once the announcement is
+  // withdrawn, Team::may_sleep_on() ends that sleep.
   if (sleepers_.announced()) sleepers_.end();
   task_ = &task;
   copies_ = &copies;
@@ -72,19 +75,19 @@ ArenaRunner::Outcome ArenaRunner::advance() {
   return Outcome::kDone;
 }
 
-// Returns the offset in each block where the chunk ends.
+// Returns the offset in each block at which |chunk| ends.
 uint64_t ArenaRunner::end_of(uint64_t chunk) const {
   return chunk + 1 >= chunks_ ? TaskCopies::kAll : layout_.offset(chunk + 1);
 }
 
-// Asks for long chunks with a ticket that carries the call but no data.
+// Requests long chunks with a ticket that carries the call but no data.
 void ArenaRunner::ask_for_long() {
   check_.write(*task_, tickets_.slot(index_, 0));
   tickets_.ask_for_long();
   published_ = 1;
 }
 
-// Changes to long chunks. Every rank changes once it has seen the first tickets of all ranks.
+// Switches to long chunks. Every rank does so once it has seen the first tickets of all ranks.
 void ArenaRunner::change_to_long() {
   tickets_.skip();
   on_devices_.start(*task_, *copies_);
@@ -139,8 +142,9 @@ bool ArenaRunner::all_inputs(uint64_t chunk) {
 bool ArenaRunner::agrees(uint32_t rank) {
   const ChunkSlot& theirs = tickets_.slot(rank, 0);
   if (!check_.is_same_call(rank, theirs)) return false;
-  // A request for long chunks is ignored if this rank's call cannot use them. The calls then differ
-  // unnoticed, and the slots may be too short for this call.
+  // A request for long chunks is ignored if this rank's call cannot use them. In that case the
+  // calls of the ranks differ but are not compared, and the long slots may be too short for this
+  // rank's call.
   some_ask_ = some_ask_ || (tickets_.asks_for_long(rank) && on_devices_.carries(*task_));
   if (!layout_.tells_lengths()) return true;
   uint64_t longest;
@@ -164,7 +168,7 @@ std::vector<uint32_t> ArenaRunner::missing() const {
   const bool two_phases = layout_.two_phases();
   const uint64_t input = two_phases && reduced_ < published_ ? reduced_ : consumed_;
   for (uint32_t rank = 0; rank < ranks_; ++rank) {
-    if (rank == index_) continue;  // this rank waits only for its own device
+    if (rank == index_) continue;  // from itself, this rank only awaits its own devices
     const bool late_sum = two_phases && consumed_ < reduced_ && !tickets_.has_sum(rank, consumed_);
     const bool misses = late_sum || !tickets_.has_input(rank, input);
     if (is_long_ ? on_devices_.misses(rank) : misses) ranks.push_back(rank);
@@ -172,8 +176,8 @@ std::vector<uint32_t> ArenaRunner::missing() const {
   return ranks;
 }
 
-// Returns whether the data of a whole allreduce fits next to the ticket. An allreduce with several
-// chunks never fits.
+// Returns whether all the data of an allreduce fits next to the ticket. The data of an allreduce
+// with several chunks never does.
 bool ArenaRunner::fits_inline(uint64_t length) const {
   return chunks_ == 1 && length <= ChunkSlot::kInlineBytes;
 }
@@ -256,8 +260,8 @@ void ArenaRunner::publish(uint64_t chunk) {
   tickets_.give_input(chunk, way);
 }
 
-// Sums |bytes| at offset |at| in the slots of the first |ranks| ranks, in rank order. |own|
-// replaces this rank's slot.
+// Sums |bytes| at offset |at| in the slots of the first |ranks| ranks, in rank order. For this
+// rank, the input at |own| is used instead of its slot.
 void ArenaRunner::sum(std::byte* out, uint64_t bytes, uint32_t ranks, const std::byte* own,
                       uint64_t at, uint64_t chunk) {
   if (bytes == 0) return;
@@ -297,8 +301,8 @@ void ArenaRunner::copy_out(uint32_t block, uint64_t chunk, uint32_t writer) {
   note_read(writer, chunk, length);
 }
 
-// Copies this rank's own block. The block uses no slot and may be longer than the blocks that use
-// one. Therefore the last chunk copies the entire rest of the block.
+// Copies this rank's own block. This block does not go through a slot and may be longer than the
+// blocks that do. Therefore the whole rest of the block is copied with the last chunk.
 void ArenaRunner::keep_own_block(uint64_t chunk) {
   const Problem& problem = task_->problem();
   const bool scatters = sends_blocks(problem.kind);

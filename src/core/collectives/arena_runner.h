@@ -1,10 +1,10 @@
-// Carries out the operations of a team in the arena that its ranks share, one at a time.
+// ArenaRunner executes the operations of a team in the arena that its ranks share, one at a time.
 //
 // Data moves in chunks. A rank writes its input into its slot and publishes a ticket, waits for the
-// tickets of all others, and reads its result from their slots (chunk_tickets.h). Where no rank
-// knows the lengths of all blocks, each rank announces its block lengths with its first chunk. The
+// tickets of all others, and reads its result from their slots (chunk_tickets.h). If no rank knows
+// the lengths of all blocks, each rank announces its block lengths with its first chunk. The
 // longest block of all ranks then determines the number of chunks. A rank whose devices copy
-// directly asks for long chunks with its first ticket, and all ranks change to them
+// directly requests long chunks with its first ticket, and all ranks switch to them
 // (device_runner.h). Callers hold the baton.
 #pragma once
 
@@ -29,25 +29,26 @@ class ArenaRunner {
  public:
   enum class Outcome : uint8_t { kWaits, kMoved, kDone, kMismatch };
 
-  // All ranks have mapped |arena|. |fences|: see Agreement::needs_fences().
+  // All ranks must have mapped |arena|. |fences| is described at Agreement::needs_fences().
   ArenaRunner(SharedArena arena, uint32_t index, bool fences);
   ArenaRunner(const ArenaRunner&) = delete;
   ArenaRunner& operator=(const ArenaRunner&) = delete;
 
-  // Returns whether an operation can use an arena. All ranks get the same answer.
+  // Returns whether an operation can use an arena. The result is the same on all ranks.
   static bool carries(const Call& call, uint32_t ranks);
 
-  // Returns whether devices may copy directly for |task|.
+  // Returns whether devices can copy directly to and from the arena for |task|.
   bool serves_devices(const Task& task) const HETCOMM_UNDER_BATON {
     return on_devices_.carries(task);
   }
 
-  // Starts |task|. |task| and |copies| stay unchanged until the operation is over or dropped.
+  // Starts |task|. |task| and |copies| must stay valid until the operation is over or dropped.
+  // |checks| says whether the ranks compare their calls.
   void start(Task& task, TaskCopies& copies, bool checks) HETCOMM_UNDER_BATON;
-  // Processes some more chunks. kDone: the operation is over. kMismatch: it cannot continue for the
-  // reason that mismatch() describes, and the caller must end it.
+  // Processes some more chunks. Returns kDone if the operation is over. Returns kMismatch if it
+  // cannot continue for the reason that mismatch() describes. The caller must then end it.
   Outcome advance() HETCOMM_UNDER_BATON;
-  // Drops the current operation, which has failed. No other operation follows.
+  // Drops the current operation, which has failed. No other operation may follow.
   void drop() HETCOMM_UNDER_BATON { task_ = nullptr; }
   // Returns the memory that the ranks share.
   HostRange memory() const HETCOMM_UNDER_BATON {
@@ -102,11 +103,11 @@ class ArenaRunner {
   CallCheck check_;
   DeviceRunner on_devices_;
   std::vector<const std::byte*> inputs_;  // inputs of a sum, by rank
-  Task* task_ = nullptr;                  // task of the current operation; null: none
+  Task* task_ = nullptr;                  // the current operation's task; null: none
   TaskCopies* copies_ = nullptr;          // copies of |task_|
-  bool some_ask_ = false;                 // whether a rank has asked for long chunks so far
-  bool is_long_ = false;                  // whether all ranks have changed to long chunks
-  uint64_t chunks_ = 0;                   // number of chunks, as far as this rank knows
+  bool some_ask_ = false;                 // a rank has requested long chunks
+  bool is_long_ = false;                  // this rank has switched to long chunks
+  uint64_t chunks_ = 0;                   // the number of chunks known so far
   uint64_t published_ = 0;
   uint64_t reduced_ = 0;
   uint64_t consumed_ = 0;

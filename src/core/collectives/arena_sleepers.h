@@ -1,8 +1,9 @@
 // ArenaSleepers wakes ranks that sleep until a ticket arrives in their team's arena.
 //
 // A rank that goes to sleep sets its bit in the sleepers word, fences and checks for tickets once
-// more. A rank that publishes a ticket checks the bits. The sleeper fences on behalf of both ranks
-// where the kernels of all ranks' processes support that, as in transports/shm.
+// more. A rank that publishes a ticket checks the bits. If the kernels of all ranks support the
+// global membarrier, only the sleeper executes a full fence, on behalf of both ranks, as in
+// transports/shm.
 #pragma once
 
 #include <atomic>
@@ -18,20 +19,21 @@ namespace hetcomm::collectives {
 
 class ArenaSleepers {
  public:
-  // |fences|: some rank's kernel lacks the global membarrier, so every ticket needs a fence.
+  // |fences| is true if some rank's kernel lacks the global membarrier, so that every ticket needs
+  // a fence.
   ArenaSleepers(const SharedArena& arena, uint32_t index, bool fences)
       : sleepers_(arena.sleepers()),
         words_((arena.ranks() + 63) / 64),
         index_(index),
         fences_(fences) {}
 
-  // Announces that this rank sleeps. The next ticket then wakes it, once. After this call, the
-  // caller checks for tickets once more. Returns whether the rank may sleep: either the wake-up is
-  // guaranteed, or the sleep is short.
+  // Announces that this rank is about to sleep. The next ticket then wakes it, once. After this
+  // call, the caller must check for tickets once more. Returns whether the rank may sleep, because
+  // the wake-up is guaranteed or the sleep is short.
   [[nodiscard]] bool announce(bool short_sleep) HETCOMM_UNDER_BATON {
     announced_ = true;
     sleepers_[index_ / 64].fetch_or(own_bit(index_ / 64), std::memory_order_seq_cst);
-    // A short sleep may miss a ticket, which then waits only briefly.
+    // A short sleep can miss a ticket, but then delays it only briefly.
     return fences_ || short_sleep || global_membarrier();
   }
   bool announced() const HETCOMM_UNDER_BATON { return announced_; }
@@ -40,7 +42,7 @@ class ArenaSleepers {
     sleepers_[index_ / 64].fetch_and(~own_bit(index_ / 64), std::memory_order_relaxed);
   }
 
-  // Looks for sleepers after this rank has published a ticket.
+  // Checks for sleepers after this rank has published a ticket.
   void look() HETCOMM_UNDER_BATON {
     if (fences_) {
       std::atomic_thread_fence(std::memory_order_seq_cst);
@@ -81,7 +83,7 @@ class ArenaSleepers {
   const uint32_t index_;
   const bool fences_;
   bool announced_ = false;
-  bool found_ = false;  // whether a sleeping rank may wait for a ticket from this rank
+  bool found_ = false;  // a sleeping rank may be waiting for a ticket from this rank
 };
 
 }  // namespace hetcomm::collectives

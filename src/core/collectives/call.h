@@ -17,7 +17,7 @@ namespace hetcomm::collectives {
 // inclusive one, and a communicator's split from the allgather that implements it.
 enum class Variant : uint8_t { kPlain, kExclusive, kSplit };
 
-// A call is sent to other ranks as raw bytes: both sides have the same byte order.
+// A call is sent to other ranks as raw bytes, because all ranks have the same byte order.
 struct Call {
   Kind kind = Kind::kBarrier;
   Algorithm algorithm = Algorithm::kChosen;
@@ -26,8 +26,8 @@ struct Call {
   uint32_t root = 0;
   int32_t datatype = 0;
   int32_t reduction = -1;  // -1: none
-  uint64_t bytes = 0;      // length of the buffer, or of a block; 0 where ranks need not know it
-  uint64_t blocks = 0;     // hash of the lengths of all blocks, where all ranks know them
+  uint64_t bytes = 0;      // length of the buffer, or of a block; 0 if it can differ between ranks
+  uint64_t blocks = 0;     // hash of the lengths of all blocks, if all ranks know them
   uint64_t links = 0;      // hash of the job's link model
   double factor = 0;
 
@@ -47,7 +47,7 @@ inline uint64_t hash_blocks(std::span<const uint64_t> blocks) {
   return hash;
 }
 
-// Returns a text like "allreduce of 64 bytes, float32, SUM".
+// Returns a text such as "allreduce of 64 bytes, FLOAT32, SUM".
 std::string describe(const Call& call);
 // Describes how two calls differ, for example "size (64 bytes, 128 bytes)".
 std::string difference(const Call& one, const Call& other);

@@ -1,5 +1,5 @@
-// Checks in the arena that the ranks of a team make the same call. Each rank writes its own call
-// next to its first chunk, and compares the calls of the others with it.
+// CallCheck checks in the arena that the ranks of a team make the same call. Each rank writes its
+// own call next to its first chunk, and compares the calls of the other ranks with it.
 #pragma once
 
 #include <cstddef>
@@ -15,19 +15,19 @@ namespace hetcomm::collectives {
 
 class CallCheck {
  public:
-  // A call on another rank that does not match this rank's call, as that rank describes it.
+  // A call of another rank that does not match this rank's call.
   struct Mismatch {
     uint32_t peer = 0;
     uint64_t sequence = 0;
     Call call;
-    // If true, the calls match, but the peer has |sent| bytes for this rank, which expects
+    // If true, the calls match, but the peer sends |sent| bytes to this rank, which expects
     // |expected|.
     bool in_length = false;
     uint64_t sent = 0;
     uint64_t expected = 0;
   };
 
-  // Starts checking for |task|. |checks|: whether calls are compared.
+  // Starts the checks for |task|. |checks| says whether calls are compared.
   void start(const Task& task, bool checks) HETCOMM_UNDER_BATON {
     checks_ = checks;
     // Data is accepted only from ranks with the same call history.

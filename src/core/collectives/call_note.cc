@@ -10,12 +10,12 @@
 namespace hetcomm::collectives {
 namespace {
 
-// The encoded head of a note, which is followed by |why|.
+// The encoded header of a note. |why| follows it.
 struct Head {
   uint64_t team;
   uint64_t sequence;
   uint32_t refusals;
-  uint32_t zero;  // fills a gap, so that no stale memory is sent
+  uint32_t zero;  // padding, so that no uninitialized memory is sent
   uint64_t history;
   Call call;
 };

@@ -1,5 +1,5 @@
-// A rank sends another rank a note of its collective call when the call takes long, or when it
-// refuses to make the call. The note goes over the control plane.
+// CallNote describes a rank's collective call to another rank. A rank sends it over the control
+// plane when the call takes long, or when the rank refuses to make the call.
 #pragma once
 
 #include <cstddef>
@@ -16,16 +16,16 @@ namespace hetcomm::collectives {
 struct CallNote {
   uint64_t team = 0;
   uint64_t sequence = 0;
-  // The number of times that the rank has refused the call; 0: it has made the call.
+  // The number of times that the rank has refused the call, or 0 if it has made the call.
   uint32_t refusals = 0;
   uint64_t history = 0;  // Task::history()
   Call call;
-  std::string why;  // reason for the refusal
+  std::string why;  // the reason for the refusal
 
   std::vector<std::byte> encode() const;
-  // Decodes arbitrary bytes from a peer. Returns nothing if they are not a note.
+  // Decodes arbitrary bytes from a peer. Returns std::nullopt if they are not a note.
   static std::optional<CallNote> decode(ConstByteSpan bytes);
 };
-inline constexpr size_t kMaxWhyBytes = 400;  // longest CallNote::why
+inline constexpr size_t kMaxWhyBytes = 400;  // maximum length of CallNote::why
 
 }  // namespace hetcomm::collectives

@@ -1,9 +1,10 @@
-// Copies data into this rank's slots and out of other ranks' slots, in the cheapest way for all
-// ranks.
+// ChunkCopier copies data into this rank's slots and out of other ranks' slots, in the way that is
+// cheapest for all ranks.
 //
-// Where the cores share no cache, chunks bypass the caches (write_way.h), and a bit in the ticket
-// records it. Results bypass them too if an operation has more data than the last-level cache
-// holds. Costs are measured during operation, on chunks long enough to be worth reading the clock.
+// Writes to the slots bypass the caches if that is cheaper (write_way.h), and a bit in the ticket
+// records this. The costs of both ways are measured while operations run, on chunks that are long
+// enough to be worth reading the clock. Results bypass the caches if an operation has more data
+// than fits in the last-level cache.
 #pragma once
 
 #include <algorithm>
@@ -50,10 +51,11 @@ class ChunkCopier {
     });
     return way_;
   }
-  // Continues a chunk that was begun in way |way|.
+  // Makes write() use |way|, to continue a chunk that was begun in that way.
   void set_way(WriteWay way) { way_ = way; }
 
-  // Writes to this rank's slot. Short data is written in the way of its chunk, and is not measured.
+  // Writes to this rank's slot, in the way chosen for the chunk. Writes of short data are not
+  // measured.
   void write(std::byte* to, const std::byte* from, uint64_t length) {
     if (!measures_) {
       copy_long(to, from, length);
@@ -67,7 +69,7 @@ class ChunkCopier {
     }
     if (length >= ChunkLayout::kMinMeasuredBytes) ways_.wrote(way_, length, ticks() - start);
   }
-  // Copies to the result's destination.
+  // Copies data to the destination of the result.
   void deliver(std::byte* to, const std::byte* from, uint64_t length) const {
     if (passes_caches_ && length >= ChunkLayout::kMinStreamedBytes) {
       copy_streaming(to, from, length);
@@ -77,10 +79,10 @@ class ChunkCopier {
   }
 
   bool measures() const { return measures_; }
-  // Records that this rank read |bytes| that another rank wrote in way |way|. Called by |read| of
-  // measure().
+  // Records that this rank has read |bytes| that another rank wrote in the way |way|. The |read|
+  // function of measure() calls this.
   void note_read(WriteWay way, uint64_t bytes) { bytes_read_[static_cast<size_t>(way)] += bytes; }
-  // Calls |read|, and records its cost if all the data was written in one way.
+  // Calls |read|, and records its cost if all the data that it read was written in one way.
   template <typename Read>
   void measure(Read&& read) HETCOMM_UNDER_BATON {
     if (!measures_) {
@@ -99,14 +101,14 @@ class ChunkCopier {
   }
 
  private:
-  const ReadCosts* const costs_;  // costs of all ranks, by rank
+  const ReadCosts* const costs_;  // indexed by rank
   const uint32_t ranks_;
   const uint32_t index_;
   WayChooser ways_;
   bool measures_ = false;
   bool passes_caches_ = false;            // results bypass the caches
-  WriteWay way_ = WriteWay::kCached;      // way of the current chunk
-  std::array<uint64_t, 2> bytes_read_{};  // bytes by way, since measure() began
+  WriteWay way_ = WriteWay::kCached;      // the way of the current chunk
+  std::array<uint64_t, 2> bytes_read_{};  // by way, since measure() began
 };
 
 }  // namespace hetcomm::collectives

@@ -11,16 +11,16 @@
 namespace hetcomm::collectives {
 namespace {
 
-// Up to this length every rank reduces all elements, after one round of tickets. With two ranks
-// each reads the same amount from the other in both variants, but with shares a rank sums half as
-// much.
+// Up to this length, every rank of an allreduce reduces all elements, after one round of tickets.
+// Longer data is reduced in shares, with two rounds. Two ranks have a higher limit, because each
+// reads the same amount from the other in both variants, and shares only halve the summing.
 constexpr uint64_t kOnePhaseBytes = 4096;
 constexpr uint64_t kOnePhaseBytesOfTwo = 128u << 10;
-// Shorter data stays at the same place in the slots, because its time depends on the latency of a
-// line and on the cache that contains it.
+// Shorter data is always at the same position in the slots, because its transfer time depends on
+// the latency of a cache line and on the cache that contains the line.
 constexpr uint64_t kMinShiftedBytes = 4096;
 
-// Returns the bytes of the cache that all cores share.
+// Returns the size of the last-level cache in bytes.
 uint64_t last_cache_bytes() {
   static const uint64_t bytes = [] {
     constexpr uint64_t kUsual = 32u << 20;
@@ -33,8 +33,8 @@ uint64_t last_cache_bytes() {
   return bytes;
 }
 
-// Returns the bytes that all ranks send and receive, assuming that the others have as much as this
-// one.
+// Returns the number of bytes that all ranks send and receive together, assuming that the other
+// ranks have as much data as this one.
 uint64_t moved_bytes(const Problem& problem) {
   const auto total = [&problem](bool has_blocks, std::span<const uint64_t> blocks) {
     if (!has_blocks) return problem.bytes;
@@ -66,8 +66,8 @@ uint64_t ChunkLayout::longest_through_slots(const Problem& problem) const {
       problem.kind == Kind::kAllgatherv ? problem.receive_blocks : problem.send_blocks;
   uint64_t longest = 0;
   for (uint32_t block = 0; block < blocks.size(); ++block) {
-    // A rank's own block passes through no slot. It counts if all ranks know the lengths, so that
-    // all ranks compute the same value.
+    // A rank's own block does not go through a slot. It is still included if all ranks know the
+    // lengths, so that all ranks compute the same value.
     if (!tells_lengths_ || block != index_) longest = std::max(longest, blocks[block]);
   }
   return longest;

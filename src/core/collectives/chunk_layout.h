@@ -1,9 +1,11 @@
-// ChunkLayout cuts the data of one operation into chunks, and finds their places in the slots.
+// ChunkLayout divides the data of one operation into chunks, and determines their positions in the
+// slots.
 //
-// A slot has a region for each block that its rank sends. Where no rank knows the lengths of all
+// A slot has a region for each block that its rank sends. If no rank knows the lengths of all
 // blocks, chunks have the maximum length, and the length of each block precedes its region in the
-// first chunk. Data shorter than a slot goes to a different part of the slot each time, so that all
-// of the slots' memory is used (shared_arena.h says why).
+// first chunk. Except for very short data, data that does not fill a slot is written to a different
+// part of the slot each time, so that all of the slots' memory is used (shared_arena.h explains
+// why).
 #pragma once
 
 #include <algorithm>
@@ -17,25 +19,27 @@ class ChunkLayout {
  public:
   // Chunks of at least this length are measured, and may bypass the caches.
   static constexpr uint64_t kMinMeasuredBytes = 8u << 10;
-  // For shorter copies, the edges cost more than bypassing the caches saves.
+  // Shorter copies do not bypass the caches, because copying their unaligned ends costs more than
+  // is saved.
   static constexpr uint64_t kMinStreamedBytes = 2u << 10;
 
   ChunkLayout(uint32_t ranks, uint32_t index) : ranks_(ranks), index_(index) {}
 
-  // Lays out the data of |problem|. |turn|: how many times all slots have been used.
+  // Lays out the data of |problem|. |turn| is the number of times that all slots have been used.
   void start(const Problem& problem, uint64_t turn);
-  // Lays data out for chunks that fill slots of |slot_bytes|. All block lengths are known.
+  // Lays out the data for chunks that fill slots of |slot_bytes|. The lengths of all blocks must be
+  // known.
   void start_long(const Problem& problem, uint64_t slot_bytes);
 
-  // Returns whether this is an allreduce in which each rank sums a share, and takes the other
+  // Returns whether this is an allreduce in which each rank sums one share, and copies the other
   // shares after a second ticket.
   bool two_phases() const { return two_phases_; }
   // Returns whether each rank announces its block lengths with its first chunk, because the others
   // do not know them.
   bool tells_lengths() const { return tells_lengths_; }
-  // Returns the length of the longest block that goes through the slots, as far as this rank knows.
+  // Returns the length of the longest block known to this rank that goes through the slots.
   uint64_t longest() const { return longest_; }
-  // Returns whether chunks are long enough to be worth reading the clock.
+  // Returns whether chunks are long enough for their costs to be measured.
   bool measures() const { return std::min(chunk_bytes_, longest_) >= kMinMeasuredBytes; }
   // Returns whether the data of all ranks exceeds the last-level cache, and its chunks are long
   // enough to bypass the caches.
@@ -60,8 +64,8 @@ class ChunkLayout {
   }
   uint64_t length_word(uint32_t block) const { return region(block) - kLine; }
 
-  // Returns the offset of a rank's share in a chunk of |length| bytes. Shares begin at the start of
-  // a cache line.
+  // Returns the offset of a rank's share in a chunk of |length| bytes. Shares begin at multiples of
+  // the cache line size.
   uint64_t share_begin(uint64_t length, uint32_t rank) const {
     if (rank == ranks_) return length;
     const uint64_t lines = length / kLine;
@@ -79,8 +83,8 @@ class ChunkLayout {
   bool tells_lengths_ = false;
   bool exceeds_cache_ = false;
   uint64_t longest_ = 0;
-  uint64_t region_head_ = 0;  // bytes that precede a block
-  uint64_t chunk_bytes_ = 0;  // longest chunk of a block, or of the buffer
+  uint64_t region_head_ = 0;  // the bytes that precede a block's region
+  uint64_t chunk_bytes_ = 0;  // the maximum length of a chunk
   uint64_t shift_ = 0;
 };
 

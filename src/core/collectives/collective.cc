@@ -41,12 +41,13 @@ void Collective::attach(Operation& operation) {
   for (const BufferPiece& piece : operation.buffers.pieces) piece.memory->add_use();
 }
 
-// Starts the operation. If out of memory, tells the other ranks, which wait for this one.
+// Starts the operation. If memory runs out, notifies the other ranks, which wait for this one.
 Status Collective::begin(Operation& operation) {
   try {
     return owner_->start(operation);
   } catch (const std::bad_alloc&) {
-    // An operation that has joined its team tells the other ranks when OperationEnder ends it.
+    // If the operation has already joined its team, the other ranks are notified when
+    // OperationEnder ends it.
     if (operation.phase == OperationPhase::kSubmitted) {
       owner_->fail(Code::kOutOfMemory, "there was no memory to start an operation");
     }
@@ -66,10 +67,10 @@ void Collective::join(Team& team, uint64_t sequence) {
 }
 
 void Collective::start(bool in_arena) {
-  // A message from another rank may have ended the operation before its turn.
+  // A message from another rank may have ended the operation while it was queued.
   if (state_ != State::kQueued) return;
   in_arena_ = in_arena;
-  // Time in the queue does not count as slow, since it is due to earlier operations.
+  // The time in the queue does not make this call slow, since it is due to earlier operations.
   slow_call_.start(data().now_ns());
   try {
     load();
@@ -82,7 +83,7 @@ void Collective::load() {
   state_ = State::kLoading;
   Side& send = task_.send();
   Side& receive = task_.receive();
-  // Another rank's devices may cause all ranks to change to long chunks.
+  // Another rank's devices may cause all ranks to switch to long chunks.
   const bool may_be_long = in_arena_ && team_->arena_serves_devices(task_);
   if (may_be_long) {
     send.go_direct(data().staging);
@@ -126,7 +127,7 @@ void Collective::on_slice(const Status& status) {
 }
 
 // Returns whether the data is multiplied before it is sent. A reduction that rounds multiplies
-// during the sum instead.
+// while it sums instead.
 bool Collective::scales() const {
   return task_.call().reduction == HETCOMM_REDUCE_PREMUL_SUM && !task_.problem().rounds;
 }
@@ -196,16 +197,17 @@ void Collective::try_to_end() {
   try {
     operation_->outcome.text = std::make_unique<std::string>(std::move(text_));
   } catch (const std::bad_alloc&) {
-    operation_->outcome.text.reset();  // reports the code without a text
+    operation_->outcome.text.reset();  // the code is reported without a text
   }
   complete();
 }
 
-// Fails the operations of the communicator on all ranks, since other ranks may wait for this one.
+// Fails the communicator's collective operations on all ranks, since other ranks may wait for this
+// one.
 void Collective::withdraw(Code code, const std::string& text) { owner_->fail(code, text); }
 
-// Returns whether the operation fails without |rank|. The data of a rank that has left may already
-// have arrived.
+// Returns whether the operation fails without |rank|. It does not fail because of a rank that has
+// left, since the data of that rank may already have arrived.
 bool Collective::fails_without(int rank, bool has_left) const {
   const JobMember& communicator = owner_->communicator();
   if (has_left || !communicator.contains(rank)) return false;
@@ -303,7 +305,8 @@ void Collective::make_steps(uint64_t segment, Steps* steps) {
   collectives::make_steps(task_.problem(), segment, steps);
 }
 
-// Returns scratch memory that copy engines access at full speed if a device may sum its contents.
+// Returns scratch memory. If a device may sum its contents, the memory is pinned, so that copy
+// engines access it at full speed.
 std::byte* Collective::take_scratch(size_t slot, uint64_t bytes) {
   Scratch& own = scratch_[slot];
   const BufferPiece sent = task_.send_piece(0);
@@ -347,7 +350,7 @@ void Collective::message_failed(const Operation& message) {
     refuse_length(owner_->communicator().rank_of(message.peer), message.outcome.bytes_sent,
                   message.length);
   } else {
-    // A truncated message is longer than this rank's arguments request.
+    // A message is truncated if it is longer than this rank's arguments specify.
     give_up(code == Code::kTruncated ? Code::kMismatch : code, message.outcome.why());
   }
 }

@@ -3,11 +3,12 @@
 //   fresh --> queued --> loading --> moving --> storing --> over --> fresh
 //                 (any of them) --fail--> ending, until its messages and copies have ended --> over
 //
-// Device buffers are copied to and from host memory while the data moves (task_copies.h). A loading
-// operation waits for all data that it sends, and a storing one for the rest of the results. The
-// data is moved by steps that send messages (runner.h), or through the arena that the ranks of a
-// host share (arena_runner.h). Objects are reused, so that an operation allocates nothing once
-// enough objects exist. All calls need the baton, except set_up() and attach().
+// Device buffers are copied to and from host memory while the data moves (task_copies.h). An
+// operation stays in the loading state only if all its data must be multiplied before it is sent. A
+// storing operation waits for the rest of the results to be copied. The data is moved by steps that
+// send messages (runner.h), or through the arena that the ranks of a host share (arena_runner.h).
+// Objects are reused, so that an operation allocates no memory once enough objects exist. All calls
+// need the baton, except set_up() and attach().
 #pragma once
 
 #include <array>
@@ -47,7 +48,8 @@ class Collective final : public CompositeOperation,
   Collective(const Collective&) = delete;
   Collective& operator=(const Collective&) = delete;
 
-  // Sets up the task of a fresh object, like Task::set_up(). |owner| outlives it. [any-thread]
+  // Sets up the task of a fresh object, like Task::set_up(). |owner| must outlive the object.
+  // [any-thread]
   Code set_up(Collectives& owner, const Arguments& arguments, std::string* text);
   void reset() HETCOMM_UNDER_BATON;
 
@@ -55,28 +57,28 @@ class Collective final : public CompositeOperation,
   const void* order() const override HETCOMM_UNDER_BATON { return owner_; }
   void lined_up() override HETCOMM_UNDER_BATON {}
   Status begin(Operation& operation) override HETCOMM_UNDER_BATON;
-  // Makes |operation| represent this fresh object. The operation's pieces then hold the object's
-  // memories. [any-thread]
+  // Makes |operation| represent this fresh object. The operation's pieces keep the object's
+  // memories in use. [any-thread]
   void attach(Operation& operation);
   Task& task() HETCOMM_UNDER_BATON { return task_; }
   const std::vector<int32_t>& list() const HETCOMM_UNDER_BATON { return task_.list(); }
   const Call& call() const HETCOMM_UNDER_BATON { return task_.call(); }
   uint64_t sequence() const HETCOMM_UNDER_BATON { return task_.sequence(); }
   uint64_t history() const HETCOMM_UNDER_BATON { return task_.history(); }
-  // Returns the schedule by which the team reports this call to other ranks.
+  // Returns the schedule according to which the team reports this call to other ranks.
   SlowCall& slow_call() HETCOMM_UNDER_BATON { return slow_call_; }
   const SlowCall& slow_call() const HETCOMM_UNDER_BATON { return slow_call_; }
   // Returns the ranks of the communicator that this operation waits for, without duplicates, in
   // ascending order.
   std::vector<int> missing() const HETCOMM_UNDER_BATON;
-  // Returns whether the data is moving. In the arena, the operation's turn has then come.
+  // Returns whether the operation is in the moving state, in which it can use the arena.
   bool moving() const HETCOMM_UNDER_BATON { return state_ == State::kMoving; }
 
-  // The team calls join() when the operation arrives, and start() in its turn. start() does nothing
-  // if the operation has already ended.
+  // The team calls join() when the operation is submitted, and start() when the operation is the
+  // next to start. start() does nothing if the operation has already ended.
   void join(Team& team, uint64_t sequence) HETCOMM_UNDER_BATON;
   void start(bool in_arena) HETCOMM_UNDER_BATON;
-  // Does all work that is ready.
+  // Does all work that can be done now.
   void advance() HETCOMM_UNDER_BATON;
   TaskCopies& copies() HETCOMM_UNDER_BATON { return copies_; }
   bool ready() const HETCOMM_UNDER_BATON { return ready_; }
@@ -87,10 +89,11 @@ class Collective final : public CompositeOperation,
   // Fails because rank |shown_rank| of the communicator has sent |sent| bytes instead of
   // |expected|.
   void refuse_length(int32_t shown_rank, uint64_t sent, uint64_t expected) HETCOMM_UNDER_BATON;
-  // Ends the operation. It completes only when nothing accesses its memory any longer.
+  // Ends the operation. It completes once nothing accesses its memory any longer.
   void fail(Code code, const std::string& text) HETCOMM_UNDER_BATON;
   bool over() const HETCOMM_UNDER_BATON { return state_ == State::kOver; }
-  // Ends the operation on all ranks, because its deadline has passed or a caller cancels it.
+  // Both end the operation on all ranks, for example because its deadline has passed or a caller
+  // cancels it.
   void withdraw(Code code, const std::string& text) override HETCOMM_UNDER_BATON;
   void end(Code code, const std::string& text) override HETCOMM_UNDER_BATON;
   uint64_t next_timer_ns() const HETCOMM_UNDER_BATON;
@@ -105,7 +108,7 @@ class Collective final : public CompositeOperation,
 
  private:
   enum class State : uint8_t { kQueued, kLoading, kMoving, kStoring, kEnding, kOver };
-  // Time allowed for the failure reason from another rank to arrive.
+  // The time limit for the arrival of the reason for a failure from another rank.
   static constexpr uint64_t kReasonNs = 1'000'000'000;
 
   // RunnerClient
@@ -152,7 +155,7 @@ class Collective final : public CompositeOperation,
   };
   std::array<Scratch, Runner::kSegmentsAtOnce> scratch_;
   SlowCall slow_call_;
-  uint64_t forsaken_ns_ = 0;  // when another rank ended this operation; 0: none did
+  uint64_t forsaken_ns_ = 0;  // when a message failed because a peer ended this operation; 0: none
   Code code_ = Code::kOk;
   std::string text_;
 };

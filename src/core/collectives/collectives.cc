@@ -51,7 +51,7 @@ void Collectives::recycle(std::unique_ptr<Collective> collective) {
 Team* Collectives::team_of(const std::vector<int32_t>& list) {
   if (const auto known = by_list_.find(list); known != by_list_.end()) return known->second;
   auto made = std::make_unique<Team>(*this, list);
-  // The call is refused if two lists have the same mark, which is very rare.
+  // The call fails if two lists have the same mark, which is very rare.
   const auto [mark, is_new] = by_mark_.emplace(made->mark(), made.get());
   if (!is_new) return nullptr;
   try {
@@ -81,7 +81,7 @@ void Collectives::refuse(std::string_view why) {
 Status Collectives::start(Operation& operation) {
   const Channel& channel = communicator_.channel();
   auto& composite = static_cast<Collective&>(*operation.composite);
-  // team_of() passes earlier notes to a new team, which may end all operations.
+  // team_of() passes notes that arrived early to a new team, which may then end all operations.
   Team* team = team_of(composite.list());
   if (!channel.collectives_failed.ok()) {
     note_told();

@@ -1,5 +1,5 @@
-// Collectives carries out the collective operations of one communicator. It has a team for each
-// list of ranks.
+// Collectives executes the collective operations of one communicator. It has a team for each list
+// of ranks.
 //
 // Callers hold the baton.
 #pragma once
@@ -35,18 +35,17 @@ class Collectives {
 
   // Returns a fresh object. May throw std::bad_alloc.
   std::unique_ptr<Collective> take() HETCOMM_UNDER_BATON;
-  // Stores an object that is over, or was never started, for reuse.
+  // Keeps an object that is over, or was never started, for reuse.
   void recycle(std::unique_ptr<Collective> collective) HETCOMM_UNDER_BATON;
-  // Starts |operation|, which is pending. On failure |operation| is unchanged. May throw
-  // std::bad_alloc.
+  // Starts the pending |operation|. On failure, |operation| is unchanged. May throw std::bad_alloc.
   Status start(Operation& operation) HETCOMM_UNDER_BATON;
-  // Refuses the next call that all ranks make; see Team::refuse().
+  // Refuses the next call on the list of all ranks (see Team::refuse()).
   void refuse(std::string_view why) HETCOMM_UNDER_BATON;
   // Ends the pending operations on all ranks, because they cannot continue.
   void fail(Code code, std::string_view text) HETCOMM_UNDER_BATON;
   // Ends the pending operations on this rank. Allocates no memory.
   void end(const Status& why) HETCOMM_UNDER_BATON;
-  // See JobMember.
+  // These functions are described at JobMember.
   void peer_calls(int job_rank, ConstByteSpan note) HETCOMM_UNDER_BATON;
   void note_unexpected_message(int job_rank, uint64_t tag) HETCOMM_UNDER_BATON;
   void peer_lost(int job_rank) HETCOMM_UNDER_BATON;
@@ -56,7 +55,7 @@ class Collectives {
   Job& job() { return job_; }
   // Records that the caller has seen an operation fail.
   void note_told() HETCOMM_UNDER_BATON { told_ = true; }
-  // Returns whether the arguments of the ranks are compared.
+  // Returns whether the ranks compare their arguments.
   bool checks() const HETCOMM_UNDER_BATON { return checks_; }
   bool has_failed() const HETCOMM_UNDER_BATON {
     return !communicator_.channel().collectives_failed.ok();
@@ -65,7 +64,8 @@ class Collectives {
   bool may_share() const HETCOMM_UNDER_BATON { return may_share_; }
 
  private:
-  // Returns the team of |list|; null if its messages cannot be distinguished from another team's.
+  // Returns the team of |list|, or null if its messages cannot be distinguished from another
+  // team's.
   Team* team_of(const std::vector<int32_t>& list) HETCOMM_UNDER_BATON;
 
   JobMember& communicator_;
@@ -73,12 +73,13 @@ class Collectives {
   const bool checks_;
   const bool may_share_;
   bool told_ = false;  // whether the caller has seen an operation fail
-  // One team for each list of ranks that was used.
+  // One team for each list of ranks used so far.
   std::vector<std::unique_ptr<Team>> teams_;
   std::map<std::vector<int32_t>, Team*> by_list_;
   std::unordered_map<uint64_t, Team*> by_mark_;  // Team::mark()
   std::vector<std::unique_ptr<Collective>> spare_;
-  // Job ranks and notes of peers' calls on lists of ranks that were not yet used here.
+  // Notes of peers' calls on lists of ranks that this rank has not used yet, with the peers' job
+  // ranks.
   std::vector<std::pair<int, std::vector<std::byte>>> early_calls_;
 };
 

@@ -7,13 +7,13 @@
 namespace hetcomm::collectives {
 namespace {
 
-// Measured with two OpenCL runtimes: each copy takes about 10 to 40 us in addition to the time for
-// its bytes. Shorter copies, or data that fits into caches, are no faster than with stand-in
-// memory.
+// These limits were measured with two OpenCL runtimes, in which each copy takes about 10 to 40 us
+// in addition to the time for its bytes. With shorter copies, or data that fits in the caches,
+// direct copies are no faster than stand-in memory.
 constexpr uint64_t kMinCopyBytes = 256u << 10;
 constexpr uint64_t kMinMovedBytes = 12u << 20;
 
-// Returns whether other ranks read the data that this rank sends.
+// Returns whether other ranks read this rank's inputs.
 bool others_read_inputs(const Problem& problem) {
   const bool at_root = problem.rank == problem.root;
   switch (problem.kind) {
@@ -43,14 +43,14 @@ DeviceRunner::DeviceRunner(const SharedArena& arena, uint32_t index, ChunkTicket
       layout_(arena.ranks(), index),
       inputs_(arena.ranks()) {
   static_assert(kWindow <= SlotCopies::kAtOnce);
-  // The ticket of each long slot is in an ordinary slot.
+  // Each long slot has its ticket in an ordinary slot.
   static_assert(SharedArena::kLongSlots <= SharedArena::kFewestSlots);
 }
 
 bool DeviceRunner::carries(const Task& task) const {
   const Problem& problem = task.problem();
-  // In a scan, ranks may still read a rank's input after that rank has formed its sum in the same
-  // place. Factors are applied on the host before the operation.
+  // In a scan, other ranks may still read a rank's input after that rank has overwritten it with
+  // its sum. Factors are applied on the host before the operation.
   if (problem.kind == Kind::kBarrier || problem.kind == Kind::kScan ||
       !blocks_are_known(problem.kind) || task.call().reduction == HETCOMM_REDUCE_PREMUL_SUM) {
     return false;
@@ -72,7 +72,7 @@ void DeviceRunner::start(Task& task, TaskCopies& copies) {
   const uint32_t sent = sends_blocks(problem.kind) ? index_ : 0;
   const uint32_t received = receives_blocks(problem.kind) ? index_ : 0;
   // If the result has a stand-in, this rank's block must be copied into it, since the whole
-  // stand-in is stored.
+  // stand-in is later copied to the device.
   own_block_stays_ = !task.receive().is_staged() &&
                      is_same_piece(task.send().piece_of(sent), task.receive().piece_of(received));
   chunks_ = layout_.chunks_for(layout_.longest());
@@ -169,7 +169,7 @@ void DeviceRunner::fill(uint64_t chunk) {
   copies_->slots().begin(StreamDirection::kToHost, chunk);
 }
 
-// Writes the bytes from |from| to |to| of a chunk to this rank's slot, for other ranks to read.
+// Writes the bytes [from, to) of a chunk to this rank's slot, where other ranks read them.
 void DeviceRunner::show(uint64_t chunk, uint64_t from, uint64_t to) {
   if (from < to) copy_streaming(bytes_of(index_, chunk) + from, own_bytes(chunk) + from, to - from);
 }
@@ -190,8 +190,8 @@ void DeviceRunner::show_inputs(uint64_t chunk) {
   }
 }
 
-// Forms this rank's part of the sum, in place of this rank's input to it. No other rank reads that
-// input.
+// Computes this rank's part of the sum, and overwrites this rank's own input to it, which no other
+// rank reads.
 void DeviceRunner::sum(uint64_t chunk) {
   const Problem& problem = task_->problem();
   uint64_t at = 0;

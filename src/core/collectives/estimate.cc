@@ -16,8 +16,8 @@ uint32_t rounds_for(uint32_t count) {
   return static_cast<uint32_t>(std::bit_width(count > 0 ? count - 1 : 0));
 }
 
-// Estimates how long algorithms take. A message between clusters shares its host's uplink with the
-// messages that other ranks of the cluster send at the same time.
+// Estimates the duration of algorithms. A message between clusters shares the uplink of its host
+// with the messages that other ranks of its cluster send at the same time.
 class Estimate {
  public:
   explicit Estimate(const Problem& problem)
@@ -57,7 +57,7 @@ class Estimate {
   }
 
  private:
-  // Returns the number of ranks that a rank reaches over the slowest links.
+  // Returns the number of other ranks that a rank reaches over the slowest links.
   uint64_t far_ranks() const { return clusters() > 1 ? n_ - placement_.smallest : n_ - 1; }
   uint64_t posting(uint64_t messages) const { return messages * placement_.across.latency_ns / 4; }
   // Returns the time if all inputs are sent to each rank, or to the root.
@@ -79,13 +79,13 @@ class Estimate {
     return across(far_ranks() * share, placement_.largest) + posting(far_ranks()) +
            combining((n_ - 1) * share) + collecting;
   }
-  // Returns the time for segments that cross |hops| links; |bytes| cross the busiest link.
+  // Returns the time for |bytes|, divided into segments that cross |hops| links one after another.
   uint64_t along(uint64_t hops, uint64_t bytes) const {
     return (hops - 1) * across(std::min(bytes, kSegmentBytes), 1) + across(bytes, 1);
   }
   uint64_t wide_ring() const { return along(n_ - 1, wide_bytes_) + 2 * combining(wide_bytes_); }
-  // Returns the time if wide sums travel from cluster to cluster up to the last one, and the result
-  // returns at its own width.
+  // Returns the time if sums of wide elements are sent from cluster to cluster up to the last one,
+  // which sends back the rounded result.
   uint64_t chained() const {
     if (!placement_.contiguous) return by_owners();
     if (kind_ == Kind::kScan) return wide_ring();
@@ -100,16 +100,16 @@ class Estimate {
   }
   uint32_t clusters() const { return placement_.cluster_count(); }
   uint64_t inside(uint64_t bytes) const { return placement_.inside.time_ns(bytes); }
-  // Returns the time if each of |senders| ranks of a cluster sends |bytes| at once.
+  // Returns the time if |senders| ranks of a cluster each send |bytes| at the same time.
   uint64_t across(uint64_t bytes, uint64_t senders) const {
-    // Within a host each rank has its own path.
+    // With a single cluster, each rank has its own path.
     return placement_.across.time_ns(clusters() > 1 ? bytes * senders : bytes);
   }
   uint64_t combining(uint64_t bytes) const {
     return reduces(kind_) ? kCombining.time_ns(bytes) : 0;
   }
-  // Returns how many ranks of a cluster send to other clusters at once, if the algorithm ignores
-  // clusters.
+  // Returns the number of ranks of a cluster that send to other clusters at the same time, if the
+  // algorithm ignores clusters.
   uint64_t senders() const { return has_root(kind_) ? 1 : placement_.largest; }
 
   // Returns the time of a tree, in which every round moves all the data.
@@ -138,8 +138,8 @@ class Estimate {
         return steps * (across(bytes_, 1) + combining(bytes_));
     }
   }
-  // Returns the time if each other rank gets a message; each further message costs less than the
-  // first.
+  // Returns the time if a message is sent to every other rank. Each further message costs less than
+  // the first.
   uint64_t at_once() const {
     const uint64_t far = clusters() > 1 ? n_ - placement_.smallest : n_ - 1;
     return across(far * bytes_, senders()) + far * placement_.across.latency_ns / 4 +
@@ -212,7 +212,8 @@ Algorithm choose(const Problem& problem) {
   uint64_t least = UINT64_MAX;
   for (const Algorithm algorithm : algorithms) {
     if (algorithm == Algorithm::kTwoLevel && !has_levels) continue;
-    // Long messages from many ranks at once slow each other down, which the estimates ignore.
+    // Long messages that many ranks send at once slow each other down. The estimates do not model
+    // this.
     const bool at_once = problem.bytes <= kShortBytes;
     if (problem.kind == Kind::kAlltoall &&
         algorithm == (at_once ? Algorithm::kPairwise : Algorithm::kLinear)) {

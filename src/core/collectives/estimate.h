@@ -1,4 +1,5 @@
-// Chooses the algorithm: estimates how long each one takes from the latency and rate of links.
+// Chooses the algorithm of an operation. The duration of each algorithm is estimated from the
+// latency and rate of the links.
 #pragma once
 
 #include <cstdint>
@@ -9,14 +10,15 @@ namespace hetcomm::collectives {
 
 // Up to this length, the number of rounds usually matters more than the number of bytes.
 inline constexpr uint64_t kShortBytes = 16u << 10;
-// Length of a segment: large enough for a link, and small enough that several segments overlap and
-// their scratch memory stays small.
+// The length of a segment. It is long enough to use a link well, and short enough that several
+// segments overlap and their scratch memory stays small.
 inline constexpr uint64_t kSegmentBytes = 1u << 20;
 
-// Returns the algorithm for |problem|: the requested one if any, else the fastest by estimate.
+// Returns the algorithm for |problem|: the requested one if there is one, and otherwise the one
+// with the shortest estimate.
 Algorithm choose(const Problem& problem);
-// Estimates roughly how long |algorithm| takes. Suitable only to compare algorithms for one
-// problem.
+// Roughly estimates the duration of |algorithm|. The result is suitable only for comparing
+// algorithms for the same problem.
 uint64_t estimate_ns(const Problem& problem, Algorithm algorithm);
 
 }  // namespace hetcomm::collectives

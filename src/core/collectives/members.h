@@ -1,5 +1,5 @@
-// Members are ranks that communicate among themselves. Each has a number, from 0. This rank is one
-// of them.
+// Members are a set of ranks that communicate with each other, including this rank. They are
+// numbered from 0.
 #pragma once
 
 #include <cstdint>
@@ -12,20 +12,20 @@ namespace hetcomm::collectives {
 struct Members {
   uint32_t count;
   uint32_t me;                        // this rank's number
-  std::span<const uint32_t> ranks{};  // by number; empty: numbers and ranks are equal
+  std::span<const uint32_t> ranks{};  // by number; empty: each number is the rank itself
 
   uint32_t rank_of(uint32_t number) const { return ranks.empty() ? number : ranks[number]; }
-  // Returns the rank that is |distance| places after this one, modulo the number of members.
+  // Returns the rank |distance| positions after this one, modulo the number of members.
   uint32_t after(uint32_t distance) const { return rank_of((me + distance) % count); }
   uint32_t before(uint32_t distance) const { return rank_of(number_before(distance)); }
   uint32_t number_before(uint32_t distance) const {
     return (me + count - distance % count) % count;
   }
-  // Returns how many places this rank is after member |number|.
+  // Returns the number of positions by which this rank follows member |number|.
   uint32_t distance_from(uint32_t number) const { return (me + count - number) % count; }
 };
 
-// Returns every rank of |problem|. A ring passes through one cluster after another; all other
+// Returns all ranks of |problem|. A ring passes through one cluster after another. All other
 // algorithms use the order of ranks.
 inline Members all_ranks(const Problem& problem) {
   if (problem.algorithm != Algorithm::kRing) return {problem.ranks, problem.rank};

@@ -9,8 +9,8 @@ namespace {
 
 // --- barrier ----------------------------------------------------------------
 
-// Signals in rounds. In round k each member sends a signal to the member 2^k after it. The receiver
-// then knows that the 2^(k+1) - 1 members before it have entered the barrier.
+// A dissemination barrier. In round k, each member sends a signal to the member 2^k positions after
+// it. The receiver then knows that the 2^(k+1) - 1 members before it have entered the barrier.
 void disseminate(const Members& among, StepBuilder& steps) {
   const Range nothing;
   for (uint32_t distance = 1; distance < among.count; distance *= 2) {
@@ -20,7 +20,7 @@ void disseminate(const Members& among, StepBuilder& steps) {
   }
 }
 
-// Signals from all ranks to rank 0, and then from rank 0 to all.
+// All ranks signal rank 0, and then rank 0 signals all ranks.
 void barrier_monitored(const Problem& problem, StepBuilder& steps) {
   const Range nothing;
   const bool first = problem.rank == 0;
@@ -67,7 +67,7 @@ void broadcast_two_level(const SegmentBuffers& buffers, StepBuilder& steps) {
   broadcast_tree(levels.own_cluster(), levels.index_of(levels.leader()), all, steps);
 }
 
-// Passes each segment from one rank to the next.
+// Each rank of the ring forwards each segment to the next rank.
 void broadcast_ring(const SegmentBuffers& buffers, StepBuilder& steps) {
   const Problem& problem = buffers.problem();
   const Members all = all_ranks(problem);
@@ -102,7 +102,8 @@ void allgather_ring(const SegmentBuffers& buffers, StepBuilder& steps) {
 
 // --- alltoall ---------------------------------------------------------------
 
-// Exchanges blocks. |at_once|: with all ranks in one round, otherwise with one rank per round.
+// Exchanges blocks with all ranks in one round if |at_once| is true. Otherwise exchanges them with
+// one rank per round.
 void alltoall_direct(const SegmentBuffers& buffers, bool at_once, StepBuilder& steps) {
   const uint32_t rank = buffers.problem().rank;
   const Members all = all_ranks(buffers.problem());
@@ -118,8 +119,8 @@ void alltoall_direct(const SegmentBuffers& buffers, bool at_once, StepBuilder& s
   if (at_once) steps.copy(buffers.received(rank), buffers.sent(rank));
 }
 
-// Receives one message from every other cluster, with one block from each of its ranks.
-// |sender_of(cluster)| is the rank that sends it.
+// Receives one message from every other cluster, which holds a block from each rank of that
+// cluster. |sender_of(cluster)| returns the rank that sends the message.
 template <typename SenderOf>
 void receive_of_clusters(const SegmentBuffers& buffers, const TwoLevels& levels, uint64_t length,
                          SenderOf&& sender_of, StepBuilder& steps) {
@@ -136,8 +137,8 @@ void receive_of_clusters(const SegmentBuffers& buffers, const TwoLevels& levels,
   }
 }
 
-// Collects the cluster's data for a rank of another cluster at one rank of this cluster, which
-// sends it in one message.
+// For each rank of another cluster, one rank of this cluster collects the cluster's data and sends
+// it in one message.
 void alltoall_two_level(const SegmentBuffers& buffers, StepBuilder& steps) {
   const Problem& problem = buffers.problem();
   const TwoLevels levels(problem);
@@ -150,7 +151,7 @@ void alltoall_two_level(const SegmentBuffers& buffers, StepBuilder& steps) {
     if (levels.cluster_of(rank) == levels.cluster()) continue;
     targets[levels.index_of(levels.counterpart(rank, levels.cluster()))].push_back(rank);
   }
-  std::vector<Range> leaving(mates.size());  // data that each mate passes on
+  std::vector<Range> leaving(mates.size());  // data that each rank of this cluster forwards
   for (size_t mate = 0; mate < mates.size(); ++mate) {
     if (mate == index) continue;
     leaving[mate] = steps.scratch(targets[mate].size() * length);
@@ -162,7 +163,7 @@ void alltoall_two_level(const SegmentBuffers& buffers, StepBuilder& steps) {
   steps.next_round();
 
   const std::vector<uint32_t>& mine = targets[index];
-  std::vector<Range> handed(mates.size());  // data that each mate passes to this rank
+  std::vector<Range> handed(mates.size());  // data from each mate for this rank to forward
   for (size_t mate = 0; mate < mates.size(); ++mate) {
     if (mate == index) continue;
     steps.send(mates[mate], buffers.sent(mates[mate]));
@@ -202,7 +203,7 @@ void gather_linear(const SegmentBuffers& buffers, StepBuilder& steps) {
   steps.copy(buffers.received(problem.rank), buffers.sent(0));
 }
 
-// Gathers the blocks of each other cluster in one message from its leader.
+// The root receives the blocks of each other cluster in one message from its leader.
 void gather_two_level(const SegmentBuffers& buffers, StepBuilder& steps) {
   const Problem& problem = buffers.problem();
   const TwoLevels levels(problem);
@@ -243,7 +244,7 @@ void scatter_linear(const SegmentBuffers& buffers, StepBuilder& steps) {
   steps.copy(buffers.received(0), buffers.sent(problem.rank));
 }
 
-// Sends the blocks for each other cluster in one message to its leader.
+// The root sends the blocks for each other cluster in one message to its leader.
 void scatter_two_level(const SegmentBuffers& buffers, StepBuilder& steps) {
   const Problem& problem = buffers.problem();
   const TwoLevels levels(problem);
@@ -284,8 +285,8 @@ void scatter_two_level(const SegmentBuffers& buffers, StepBuilder& steps) {
 
 }  // namespace
 
-// Sends over a tree. A member's parent is found by clearing the lowest set bit of the member's
-// distance from the root.
+// Broadcasts over a binomial tree. Clearing the lowest set bit of a member's distance from the root
+// gives the distance of its parent.
 void broadcast_tree(const Members& among, uint32_t root, const Range& all, StepBuilder& steps) {
   const uint32_t distance = among.distance_from(root);
   uint32_t bit = 1;
@@ -299,7 +300,8 @@ void broadcast_tree(const Members& among, uint32_t root, const Range& all, StepB
   }
 }
 
-// Sends every block to one rank of each other cluster, which passes it to its mates.
+// Sends every block to one rank of each other cluster, which forwards it to the other ranks of its
+// cluster.
 void allgather_two_level(const SegmentBuffers& buffers, std::span<const Range> targets,
                          StepBuilder& steps) {
   const Problem& problem = buffers.problem();

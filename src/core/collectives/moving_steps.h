@@ -18,9 +18,9 @@ void add_alltoall(const SegmentBuffers& buffers, StepBuilder& steps);
 void add_gather(const SegmentBuffers& buffers, StepBuilder& steps);
 void add_scatter(const SegmentBuffers& buffers, StepBuilder& steps);
 
-// Brings |all| from member number |root| to all others, over a tree.
+// Sends |all| from member number |root| to all other members, over a tree.
 void broadcast_tree(const Members& among, uint32_t root, const Range& all, StepBuilder& steps);
-// Brings the block of each rank to its range of |targets| on all ranks, in two levels.
+// Gathers the block of each rank in its range of |targets| on all ranks, in two levels.
 void allgather_two_level(const SegmentBuffers& buffers, std::span<const Range> targets,
                          StepBuilder& steps);
 

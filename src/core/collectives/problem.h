@@ -1,4 +1,5 @@
-// Problem holds the kind, ranks and lengths of a collective operation, as one rank sees them.
+// Problem holds the kind, ranks and lengths of a collective operation, from the point of view of
+// one rank.
 #pragma once
 
 #include <cstddef>
@@ -43,16 +44,16 @@ enum class Algorithm : uint8_t {
 
 const char* name_of(Kind kind);
 const char* name_of(Algorithm algorithm);
-// Returns the algorithms for |kind|; at least one.
+// Returns the algorithms for |kind|, of which there is at least one.
 std::span<const Algorithm> algorithms_of(Kind kind);
-// Finds the algorithm for |kind| by name. Returns false if there is none: then |*known| lists the
-// existing ones, comma-separated.
+// Finds the algorithm for |kind| by name. If there is none, returns false, and |*known| lists the
+// existing ones, separated by commas.
 bool find_algorithm(Kind kind, std::string_view name, Algorithm* algorithm, std::string* known);
 // Returns whether the elements of different ranks are combined.
 bool reduces(Kind kind);
 bool has_root(Kind kind);
 // Return whether the side that is sent, or received, has a block for each rank. The blocks are in
-// one buffer, or each in its own.
+// one buffer, or each block has its own.
 bool sends_blocks(Kind kind);
 bool receives_blocks(Kind kind);
 // Returns whether every rank knows the lengths of all blocks.
@@ -67,16 +68,17 @@ struct Problem {
   bool exclusive = false;
   bool monitored = false;
   // True if a step of the reduction would round. Inputs are then combined in the order of ranks,
-  // and the result is rounded once. A sum that a rank passes on has elements of |wide_bytes|.
+  // and the result is rounded once. A partial sum that is sent to another rank has elements of
+  // |wide_bytes|.
   bool rounds = false;
   uint32_t ranks = 1;
   uint32_t rank = 0;
   uint32_t root = 0;
   uint64_t element_bytes = 1;
   uint64_t wide_bytes = 0;
-  uint64_t bytes = 0;  // length of the buffer, or of one block where there are blocks
-  const RankPlacement* placement = nullptr;  // which cluster each rank belongs to
-  // Vector variants (v): bytes of each block, as far as this rank knows them.
+  uint64_t bytes = 0;  // length of the buffer, or of one block if there are blocks
+  const RankPlacement* placement = nullptr;  // the cluster of each rank
+  // Vector variants (v): the bytes of each block. Empty if this rank does not know them.
   std::span<const uint64_t> send_blocks;
   std::span<const uint64_t> receive_blocks;
 
@@ -88,7 +90,8 @@ struct Problem {
   }
 };
 
-// Returns the bytes of the longest of the blocks that all ranks know.
+// Returns the bytes of the longest block known to this rank. The result is the same on all ranks if
+// blocks_are_known().
 uint64_t longest_block(const Problem& problem);
 
 }  // namespace hetcomm::collectives

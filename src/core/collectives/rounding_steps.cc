@@ -14,7 +14,7 @@
 namespace hetcomm::collectives {
 namespace {
 
-// Up to this total length, one rank holds the inputs of all ranks.
+// Up to this total length, the inputs of all ranks may be collected on one rank.
 constexpr uint64_t kMaxGatheredBytes = kSegmentBytes;
 
 // Returns whether collecting all inputs of |length| bytes at one rank is better than distributing
@@ -36,13 +36,13 @@ bool gathers(const Problem& problem, uint64_t length) {
   }
 }
 
-// Returns whether sums are passed from cluster to cluster.
+// Returns whether sums are sent from cluster to cluster.
 bool chains(const Problem& problem) {
   return problem.algorithm == Algorithm::kTwoLevel && problem.placement->contiguous;
 }
 
-// Combines the |inputs| of all members, starting with the first member's. The last member has the
-// result in |out|. Adds steps to the current round, and ends that round.
+// Combines the |inputs| of all members, in the order of members. The last member gets the result in
+// |out|. Adds steps to the current round, and ends that round.
 void chain(const Members& among, std::span<const Range> inputs, const Range& out,
            StepBuilder& steps) {
   const bool first = among.me == 0;
@@ -60,8 +60,8 @@ void chain(const Members& among, std::span<const Range> inputs, const Range& out
   steps.send(among.after(1), sum);
 }
 
-// Sends each share of |own| to its owner. Returns the inputs of all ranks for this rank's share, by
-// rank.
+// Sends each share of |own| to the rank that combines it. Returns the inputs of all ranks for this
+// rank's share, by rank.
 std::vector<Range> exchange_shares(const SegmentBuffers& buffers, const Members& all,
                                    const Range& own, StepBuilder& steps) {
   const Range mine = buffers.share(own, all.me, all.count);
@@ -77,7 +77,8 @@ std::vector<Range> exchange_shares(const SegmentBuffers& buffers, const Members&
   return inputs;
 }
 
-// Collects the data of all members at member number |root|. Returns it at |root|, by number.
+// Collects the data of all members at member number |root|. There, returns the ranges of the data,
+// by member number.
 std::vector<Range> collect(const Members& among, uint32_t root, const Range& own,
                            StepBuilder& steps) {
   std::vector<Range> inputs;
@@ -94,8 +95,8 @@ std::vector<Range> collect(const Members& among, uint32_t root, const Range& own
 
 // --- allreduce --------------------------------------------------------------
 
-// Exchanges data in pairs like allreduce_doubling(). But instead of sums, each pair exchanges all
-// inputs that it has so far, in the order of ranks.
+// Exchanges data in pairs, like allreduce_doubling(). Instead of sums, the ranks exchange all
+// inputs that they have so far, in the order of ranks.
 void allreduce_rows(const SegmentBuffers& buffers, StepBuilder& steps) {
   const Problem& problem = buffers.problem();
   const Range own = buffers.sent(0);
@@ -110,8 +111,7 @@ void allreduce_rows(const SegmentBuffers& buffers, StepBuilder& steps) {
     return;
   }
   const Range inputs = steps.scratch(own.length * problem.ranks);
-  // Returns the inputs that |count| of the exchanging ranks hold together, starting with number
-  // |from|.
+  // Returns the range of the inputs of |count| exchanging ranks, starting with number |from|.
   const auto row = [&](uint32_t from, uint32_t count) {
     const auto rank_at = [&](uint32_t index) { return index + std::min(index, beyond); };
     Range blocks = packed_block(inputs, rank_at(from), own.length);
@@ -138,7 +138,7 @@ void allreduce_rows(const SegmentBuffers& buffers, StepBuilder& steps) {
   if (folded) steps.send(problem.rank - 1, all);
 }
 
-// Gathers all inputs on every rank, which combines all of them.
+// Gathers all inputs on every rank. Each rank combines all of them.
 void allreduce_gathered(const SegmentBuffers& buffers, StepBuilder& steps) {
   const StepBuilder::Repeated repeated(steps);
   const Problem& problem = buffers.problem();
@@ -153,7 +153,7 @@ void allreduce_gathered(const SegmentBuffers& buffers, StepBuilder& steps) {
   steps.reduce(buffers.received(0), inputs);
 }
 
-// Combines a share on each rank, then exchanges the results.
+// Each rank combines one share. Then the ranks exchange the results.
 void allreduce_by_owners(const SegmentBuffers& buffers, StepBuilder& steps) {
   const Members all = all_ranks(buffers.problem());
   const Range out = buffers.received(0);
@@ -163,7 +163,8 @@ void allreduce_by_owners(const SegmentBuffers& buffers, StepBuilder& steps) {
   gather_ring(buffers, all, out, steps);
 }
 
-// Sums as many shares as the smallest cluster has ranks; each share passes from cluster to cluster.
+// Divides the data into as many shares as the smallest cluster has ranks. The sum of each share is
+// sent from cluster to cluster.
 void allreduce_chained(const SegmentBuffers& buffers, StepBuilder& steps) {
   const TwoLevels levels(buffers.problem());
   const uint32_t shares = levels.smallest();
@@ -181,7 +182,7 @@ void allreduce_chained(const SegmentBuffers& buffers, StepBuilder& steps) {
 
 // --- reduce -----------------------------------------------------------------
 
-// Combines a share on each rank, which sends the result to the root.
+// Each rank combines one share and sends the result to the root.
 void reduce_by_owners(const SegmentBuffers& buffers, StepBuilder& steps) {
   const Problem& problem = buffers.problem();
   const Members all = all_ranks(problem);
@@ -201,7 +202,7 @@ void reduce_by_owners(const SegmentBuffers& buffers, StepBuilder& steps) {
   }
 }
 
-// Passes the sum from leader to leader, and from the last leader to the root.
+// The sum is sent from leader to leader, and from the last leader to the root.
 void reduce_chained(const SegmentBuffers& buffers, StepBuilder& steps) {
   const Problem& problem = buffers.problem();
   const TwoLevels levels(problem);
@@ -224,13 +225,13 @@ void reduce_chained(const SegmentBuffers& buffers, StepBuilder& steps) {
 
 // --- reduce_scatter ---------------------------------------------------------
 
-// Passes the sum for each rank from cluster to cluster, and from the last cluster to the rank.
+// The sum for each rank is sent from cluster to cluster, and from the last cluster to the rank.
 void reduce_scatter_chained(const SegmentBuffers& buffers, StepBuilder& steps) {
   const Problem& problem = buffers.problem();
   const TwoLevels levels(problem);
   const uint32_t cluster = levels.cluster();
   const bool last = cluster + 1 == levels.count();
-  // The sums that this rank adds to, by destination rank.
+  // The sums to which this rank contributes the inputs of its cluster, by destination rank.
   std::vector<Range> sums(problem.ranks);
   std::vector<std::vector<Range>> inputs(problem.ranks);
   std::vector<Range> before(problem.ranks);

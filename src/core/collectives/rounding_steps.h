@@ -1,8 +1,8 @@
-// Adds the steps of reductions whose steps would round. Every input arrives unchanged at the rank
-// that combines the inputs in the order of ranks and rounds the result.
+// Adds the steps of reductions whose steps would round. The inputs are sent to ranks that combine
+// them in the order of ranks, and the result is rounded only once.
 //
-// A sum that other ranks continue is not rounded yet. It travels with wide elements: from cluster
-// to cluster where clusters are contiguous, and from rank to rank in long scans.
+// A partial sum that another rank continues is not rounded, but sent with wide elements. Such sums
+// are sent from cluster to cluster if clusters are contiguous, and from rank to rank in long scans.
 #pragma once
 
 #include "src/core/collectives/segment_buffers.h"

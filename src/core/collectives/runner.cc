@@ -70,8 +70,8 @@ void Runner::open_segment(Segment& segment, size_t slot) {
   segment.active = true;
 }
 
-// Returns the oldest segment in progress. Tags distinguish only that segment and the kSegmentMask
-// segments after it.
+// Returns the oldest segment in progress. Tags can distinguish only that segment and the
+// kSegmentMask segments after it.
 uint64_t Runner::oldest_segment() const {
   uint64_t oldest = next_segment_;
   for (const Segment& segment : slots_) {
@@ -108,7 +108,8 @@ size_t Runner::end_of_round(const Segment& segment) {
   return end;
 }
 
-// Posts receives first, so that they match messages that arrive immediately.
+// Posts the messages of a round. Receives are posted first, so that they match messages that arrive
+// immediately.
 void Runner::post_round(Segment& segment, size_t slot) {
   segment.posted = true;
   const size_t end = end_of_round(segment);
@@ -182,7 +183,7 @@ void Runner::on_end(Operation& message) {
 
 void Runner::stop() {
   running_ = false;
-  // A message that ends removes itself from |messages_|; some end immediately.
+  // A message that ends is removed from |messages_| by on_end(), and some end immediately.
   for (size_t i = messages_.size(); i-- > 0;) {
     if (i >= messages_.size()) continue;
     communicator_->end(*messages_[i], Code::kCancelled,

@@ -6,18 +6,20 @@
 namespace hetcomm::collectives {
 namespace {
 
-// Minimum bytes of a share, which determines the length of a segment.
+// The minimum length of a share. Segments are made long enough for it.
 constexpr uint64_t kMinShareBytes = 64u << 10;
-// A ring's segment may be up to 2 * kSegmentBytes long so that its shares reach this length. Each
-// share adds a few short messages, whatever its length.
+// The preferred length of a ring's share. To reach it, a segment can be up to 2 * kSegmentBytes
+// long. Longer shares are better because each share needs a few short messages, whatever its
+// length.
 constexpr uint64_t kGoodShareBytes = 512u << 10;
-// Minimum bytes of a packed block in a segment, which has memory for several times the blocks of
-// all ranks.
+// The minimum length of a packed block in a segment. It is short because a segment needs memory for
+// several times the blocks of all ranks.
 constexpr uint64_t kMinPackedBytes = 4u << 10;
 
-// Maximum bytes of each block in a segment of data that is only moved. Such data is cut so that
-// device copies overlap with messages. Ranks with host memory use the same segments. The segments
-// in progress cover a whole short block. At this length they fill even a wire with a long delay.
+// The maximum length of each block in a segment of data that is only moved. Such data is divided so
+// that device copies overlap with messages. Ranks with host memory use the same segments. The
+// segments in progress together cover a whole block, unless it is long. Segments of the maximum
+// length keep even a link with a high latency busy.
 constexpr uint64_t kMaxMovedBytes = 4 * kSegmentBytes;
 
 // Returns whether the two-level algorithm combines blocks of several ranks in one message.
@@ -46,7 +48,7 @@ uint64_t bytes_per_segment(const Problem& problem) {
     slice = std::max(kSegmentBytes / problem.ranks, kMinPackedBytes);
   } else if (problem.kind == Kind::kAllreduce && (algorithm == Algorithm::kRing || two_level)) {
     const uint64_t shares = two_level ? problem.placement->smallest : problem.ranks;
-    // A segment of a reduction that rounds has memory for a share of each rank.
+    // A segment of a reduction that rounds needs memory for a share from each rank.
     const uint64_t most = problem.rounds ? kSegmentBytes : 2 * kSegmentBytes;
     if (!two_level) slice = std::clamp(shares * kGoodShareBytes, kSegmentBytes, most);
     slice = std::max(slice, shares * kMinShareBytes);

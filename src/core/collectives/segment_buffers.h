@@ -11,17 +11,18 @@
 
 namespace hetcomm::collectives {
 
-// Returns the bytes of each block that one segment moves; UINT64_MAX: all bytes are in one segment.
+// Returns the number of bytes of each block in one segment, or UINT64_MAX if there is only one
+// segment.
 uint64_t bytes_per_segment(const Problem& problem);
 
 class SegmentBuffers {
  public:
-  // The algorithm of |problem| has been chosen. |problem| stays unchanged.
+  // The algorithm of |problem| must have been chosen. |problem| must not change.
   SegmentBuffers(const Problem& problem, uint64_t segment);
 
   const Problem& problem() const { return problem_; }
-  // Return the range of the block that is sent to, or received from, a rank. With one buffer: block
-  // 0.
+  // Return the segment's range of the block that is sent to, or received from, a rank. If there are
+  // no blocks per rank, |block| is 0.
   Range sent(uint32_t block) const {
     return slice(BufferKind::kSend, block, problem_.send_block(block));
   }
@@ -29,7 +30,8 @@ class SegmentBuffers {
     return slice(BufferKind::kReceive, block, problem_.receive_block(block));
   }
   std::vector<Range> received_blocks() const;
-  // Cuts |range| of a reduction into |count| shares of whole elements, and returns share |index|.
+  // Divides |range| of a reduction into |count| shares of whole elements, and returns share
+  // |index|.
   Range share(const Range& range, uint32_t index, uint32_t count) const;
 
  private:

@@ -19,7 +19,7 @@ bool has_result(const Problem& problem) {
   return problem.kind != Kind::kScan || !problem.exclusive || problem.rank != 0;
 }
 
-// Adds the steps by which a rank makes the result from its own input alone.
+// Adds the steps of an operation with a single rank, whose result depends only on its own input.
 void copy_own(const SegmentBuffers& buffers, StepBuilder& steps) {
   const Problem& problem = buffers.problem();
   if (problem.kind == Kind::kBroadcast || (problem.kind == Kind::kScan && problem.exclusive)) {

@@ -1,8 +1,8 @@
-// Makes the steps of collective operations: what one rank does. The functions are pure: the same
-// problem gives matching steps on every rank.
+// Makes the steps of collective operations for one rank. The functions are pure, so all ranks make
+// matching steps for the same operation.
 //
-// Large data is cut into segments. Each is a slice with its own steps. Several are in progress at
-// once: one segment reduces while another moves.
+// Large data is divided into segments, each with its own steps. Several segments are in progress at
+// once, so that one is reduced while another is sent.
 #pragma once
 
 #include <cstdint>
@@ -12,9 +12,10 @@
 
 namespace hetcomm::collectives {
 
-// Returns the number of segments: at least 1, and the same on all ranks.
+// Returns the number of segments, which is at least 1 and the same on all ranks.
 uint64_t count_segments(const Problem& problem);
-// Returns where the data of |segment| ends in each block; UINT64_MAX: at the end of the block.
+// Returns the offset in each block at which the data of |segment| ends, or UINT64_MAX if it ends at
+// the end of the block.
 uint64_t end_of_segment(const Problem& problem, uint64_t segment);
 // Overwrites |steps| with the steps of one segment.
 void make_steps(const Problem& problem, uint64_t segment, Steps* steps);

@@ -96,8 +96,8 @@ Result<SharedArena> SharedArena::create(uint32_t ranks, ArenaOffer* offer) {
 Result<SharedArena> SharedArena::open(uint32_t ranks, const ArenaOffer& offer) {
   const std::string path = fmt::format("/proc/{}/fd/{}", offer.process, offer.file);
   std::array<char, 64> target{};
-  // Another process in this namespace may have the same process number, so its file is checked
-  // before it is opened.
+  // In this namespace, the process id may belong to another process, so the file is checked before
+  // it is opened.
   if (readlink(path.c_str(), target.data(), target.size() - 1) < 0) {
     return status_from_errno(errno, path);
   }

@@ -142,7 +142,7 @@ void Side::append_rows(uint64_t offset, uint64_t bytes, StreamDirection directio
                        std::vector<StagedRows>* rows) const {
   const uint64_t block_bytes = many_.empty() ? longest_block() : 0;
   if (many_.empty() && offset == 0 && bytes >= block_bytes) {
-    // Whole blocks are contiguous.
+    // The copy covers whole blocks, which are contiguous.
     add_rows(one_, 0, length_, host_, direction, rows);
     return;
   }

@@ -5,7 +5,7 @@
 namespace hetcomm::collectives {
 namespace {
 
-// A slice is a whole number of pages of each block.
+// A slice holds a whole number of pages of each block.
 constexpr uint64_t kPage = 4096;
 
 }  // namespace
@@ -49,7 +49,7 @@ void SideCopies::allow_to(uint64_t offset) {
   start_slices();
 }
 
-// Starts slices that lie entirely within the allowed bytes. The last one may be shorter.
+// Starts the slices that are entirely within the allowed bytes, as long as there are free entries.
 void SideCopies::start_slices() {
   while (!stopped_ && started_ < slices_ &&
          (allowed_ == kAll || allowed_ / slice_bytes_ > started_)) {
@@ -62,7 +62,7 @@ void SideCopies::start_slices() {
 }
 
 void SideCopies::start_slice(Slice& slice) {
-  rows_.clear();  // start() has reserved room
+  rows_.clear();  // start() has reserved the capacity
   side_->append_rows(slice.number * slice_bytes_, slice_bytes_, direction_, &rows_);
   slice.busy = true;
   slice.copied = false;

@@ -1,8 +1,8 @@
-// Copies one side of a collective operation between its devices and host memory, in slices, while
-// the data moves. Data that has arrived can be sent, and final results can be stored, before the
-// rest has arrived.
+// SideCopies copies one side of a collective operation between its devices and host memory, in
+// slices, while the data is transferred. Data that has been copied to the host can be sent before
+// the rest, and results can be copied to the devices as soon as they are final.
 //
-// A slice has the same number of bytes of every block. Progress is an offset that is the same in
+// A slice holds the same number of bytes of every block. Progress is an offset that is the same in
 // all blocks. Callers hold the baton.
 #pragma once
 
@@ -21,10 +21,10 @@ namespace hetcomm::collectives {
 
 class SideCopiesClient {
  public:
-  // Called when a slice was copied, or failed. After a failure no further slice starts, but those
-  // in progress finish.
+  // Called when a slice was copied or its copy failed. After a failure no further slice starts, but
+  // those in progress finish.
   virtual void on_slice(const Status& status) HETCOMM_UNDER_BATON = 0;
-  // Returns a readable description of the operation that needs the copies.
+  // Returns a description for people of the operation that needs the copies.
   virtual std::string describe() const HETCOMM_UNDER_BATON = 0;
 
  protected:
@@ -39,20 +39,20 @@ class SideCopies {
   SideCopies(const SideCopies&) = delete;
   SideCopies& operator=(const SideCopies&) = delete;
 
-  // Begins to copy |side| up to offset |allowed| (see allow_to()). |side| has its stand-in, and
-  // stays unchanged. |cuts|: copy in several slices instead of one. May throw std::bad_alloc; the
-  // other functions do not.
+  // Begins to copy |side| up to offset |allowed| (see allow_to()). |side| must have its stand-in,
+  // and must not change. If |cuts| is true, copies in several slices instead of one. May throw
+  // std::bad_alloc. The other functions do not throw.
   void start(Side& side, Staging& staging, StreamDirection direction, bool cuts, uint64_t allowed,
              SideCopiesClient& client) HETCOMM_UNDER_BATON;
-  // Allows copies of the bytes before |offset| of each block. kAll: all bytes.
+  // Allows copies of the bytes before |offset| of each block, or of all bytes if |offset| is kAll.
   void allow_to(uint64_t offset) HETCOMM_UNDER_BATON;
-  // Returns the offset before which the bytes of each block have been copied. kAll: all bytes have
-  // been copied, or nothing was started.
+  // Returns the offset before which the bytes of each block have been copied. Returns kAll if all
+  // bytes have been copied or nothing was started.
   uint64_t copied_to() const HETCOMM_UNDER_BATON { return copied_to_; }
   // Begins no more copies.
   void stop() HETCOMM_UNDER_BATON { stopped_ = true; }
   bool copying() const HETCOMM_UNDER_BATON { return under_way_ > 0; }
-  // Prepares for another operation. No copy is in progress.
+  // Prepares for another operation. No copy may be in progress.
   void reset() HETCOMM_UNDER_BATON;
 
  private:

@@ -1,5 +1,5 @@
-// Copies between the devices of an operation and the long slots of an arena, for several chunks at
-// once in each direction. Callers hold the baton.
+// SlotCopies copies between the devices of an operation and the long slots of an arena, for several
+// chunks at once in each direction. Callers hold the baton.
 #pragma once
 
 #include <array>
@@ -18,7 +18,7 @@ namespace hetcomm::collectives {
 
 class SlotCopies {
  public:
-  // Maximum number of chunks with running copies in one direction.
+  // The maximum number of chunks with copies in progress in one direction.
   static constexpr size_t kAtOnce = 4;
 
   SlotCopies() {
@@ -30,16 +30,16 @@ class SlotCopies {
   SlotCopies& operator=(const SlotCopies&) = delete;
 
   // Prepares for an operation whose chunks have at most |most_rows| rows. |client| is notified of
-  // each copied chunk. May throw std::bad_alloc; the other functions do not.
+  // each copied chunk. May throw std::bad_alloc. The other functions do not throw.
   void start(Staging& staging, SideCopiesClient& client, size_t most_rows) HETCOMM_UNDER_BATON {
     rows_.clear();
     rows_.reserve(most_rows);
     staging_ = &staging;
     client_ = &client;
   }
-  // Returns the rows of the chunk that begins next. The list has room for them.
+  // Returns the list of rows for the next call of begin(). Its capacity is sufficient.
   std::vector<StagedRows>& rows() HETCOMM_UNDER_BATON { return rows_; }
-  // Begins to copy rows(), the rows of |chunk|, which may be empty. Empties rows().
+  // Begins to copy rows(), which are the rows of |chunk| and may be empty. Then empties rows().
   void begin(StreamDirection direction, uint64_t chunk) HETCOMM_UNDER_BATON {
     if (rows_.empty()) return;
     Job& job = job_of(direction, chunk);
@@ -48,18 +48,19 @@ class SlotCopies {
     staging_->start(job.copy, direction, rows_, job);
     rows_.clear();
   }
-  // Returns |size| bytes for this operation; null if out of memory.
+  // Returns |size| bytes of memory for this operation, or null if out of memory.
   std::byte* take_memory(uint64_t size) HETCOMM_UNDER_BATON {
     memory_ = staging_->stand_in(size, {});
     return memory_.get();
   }
-  // Prepares for another operation. No copy is in progress.
+  // Prepares for another operation. No copy may be in progress.
   void reset() HETCOMM_UNDER_BATON {
     memory_.reset();
     staging_ = nullptr;
     client_ = nullptr;
   }
-  // Returns whether the copies of |chunk| have ended. No later chunk with the same job has begun.
+  // Returns whether the copies of |chunk| have ended. No later chunk that uses the same job may
+  // have begun.
   bool ended(StreamDirection direction, uint64_t chunk) HETCOMM_UNDER_BATON {
     return !job_of(direction, chunk).busy;
   }

@@ -1,9 +1,9 @@
-// Decides when a rank reports a slow call, and to which ranks, so that ranks notice if they wait
-// for calls that others do not make.
+// SlowCall decides when a rank reports a slow call, and to which ranks, so that ranks notice if
+// they wait for calls that others do not make.
 //
-// The next rank is told first, and then the ranks that the operation waits for, some at a time. If
-// a waiting rank has made a different call than another rank awaits, it tells that rank. Under the
-// baton.
+// The report goes to the next rank first, and then to the ranks that the operation waits for, a few
+// at a time. A rank that receives a report of a call that differs from its own can thus detect the
+// difference. Callers hold the baton.
 #pragma once
 
 #include <algorithm>
@@ -20,8 +20,8 @@ class SlowCall {
  public:
   void start(uint64_t now_ns) HETCOMM_UNDER_BATON { at_ns_ = now_ns + kFirstNs; }
   uint64_t next_ns() const HETCOMM_UNDER_BATON { return at_ns_; }
-  // Calls tell(rank) for |next| the first time, and then for some ranks in |awaited|, which is
-  // sorted. Each round through |awaited| takes twice as long as the previous one.
+  // Calls tell(rank) for |next| the first time, and then for some ranks of |awaited|, which must be
+  // sorted. The interval between calls doubles after each round through |awaited|.
   template <typename Tell>
   void tell(uint64_t now_ns, int next, const std::vector<int>& awaited,
             Tell&& tell) HETCOMM_UNDER_BATON {
@@ -48,7 +48,8 @@ class SlowCall {
 
   uint64_t at_ns_ = kForever;
   uint64_t period_ns_ = kFirstNs;
-  // All ranks of |awaited| below this one were told in this round. -1: no rank was told yet.
+  // In this round, tell() was called for all ranks of |awaited| below this one. -1 if it was not
+  // called for any rank yet.
   int told_ = -1;
 };
 

@@ -1,4 +1,4 @@
-// StepBuilder writes steps, round by round.
+// StepBuilder builds a list of steps, round by round.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +19,8 @@ class StepBuilder {
     steps_.result = {};
   }
 
-  // Sets where the steps leave the sum for this rank, if that sum is not final yet. For an average,
-  // it still has to be divided.
+  // Sets the range in which the steps leave this rank's sum if it is not final yet. The sum of an
+  // average must still be divided.
   void set_result(const Range& result) { steps_.result = result; }
   void send(uint32_t peer, const Range& what) { add(StepKind::kSend, peer, what); }
   void receive(uint32_t peer, const Range& where) { add(StepKind::kReceive, peer, where); }
@@ -29,15 +29,15 @@ class StepBuilder {
     add(StepKind::kCombine, problem_.rank, to, first, second);
   }
   // Combines |before|, unless it is empty, with |inputs|, and rounds the result. |to| may be one of
-  // the inputs: it is written after all of them have been read.
+  // the inputs, because it is written after all of them have been read.
   void reduce(const Range& to, std::span<const Range> inputs, const Range& before = {}) {
     add_reduction(StepKind::kReduce, to, inputs, before);
   }
-  // Like reduce(), but does not round: |to| has wide elements.
+  // Like reduce(), but does not round. |to| has wide elements.
   void reduce_wide(const Range& to, std::span<const Range> inputs, const Range& before) {
     add_reduction(StepKind::kReduceWide, to, inputs, before);
   }
-  // Marks the steps that are added during its lifetime as steps that other ranks calculate, too.
+  // Marks the steps that are added during its lifetime as steps that other ranks also compute.
   class Repeated {
    public:
     explicit Repeated(StepBuilder& steps) : steps_(steps) { steps_.is_repeated_ = true; }
@@ -48,7 +48,7 @@ class StepBuilder {
    private:
     StepBuilder& steps_;
   };
-  // Starts a new round: later steps begin when all earlier ones have ended.
+  // Starts a new round. Later steps begin when all earlier ones have ended.
   void next_round() { ++round_; }
 
   Range scratch(uint64_t length) {
@@ -65,8 +65,8 @@ class StepBuilder {
  private:
   void add(StepKind kind, uint32_t peer, const Range& to, const Range& first = {},
            const Range& second = {}) {
-    // Both ends omit a message that both know to be empty, except in a barrier, which consists of
-    // such messages.
+    // If both ranks know that a message is empty, both omit it, except in a barrier, which consists
+    // of empty messages.
     if (to.length == 0 && problem_.kind != Kind::kBarrier && blocks_are_known(problem_.kind)) {
       return;
     }

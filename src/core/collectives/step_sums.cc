@@ -8,7 +8,8 @@ namespace {
 
 using reduce::Operator;
 
-// Returns the element-wise operator of a reduction over several ranks, which may also divide.
+// Returns the element-wise operator of the task's reduction. For an average, this is the sum, which
+// is divided separately.
 int32_t operator_of(const Task& task) {
   const int32_t reduction = task.call().reduction;
   return reduction == HETCOMM_REDUCE_AVERAGE ? int32_t{HETCOMM_REDUCE_SUM} : reduction;
@@ -38,17 +39,18 @@ void StepSums::Slot::on_copied(const Status& status) {
   client->on_step(number, status);
 }
 
-// Sets the operands and the sum of |slot|. Returns false if no device can do the step.
+// Sets the operands and the sum of |slot|. Returns false if no device can run the step.
 bool StepSums::describe(const Task& task, const Steps& steps, const Step& step,
                         const Addresses& addresses, Slot& slot) {
   const Problem& problem = task.problem();
-  // The host applies factors. The host also computes results that must be identical on all ranks if
-  // they may be NaN.
+  // The host applies factors. It also computes results that must be identical on all ranks and may
+  // be NaN.
   if (task.call().reduction == HETCOMM_REDUCE_PREMUL_SUM) return false;
   if (step.is_repeated && task.type() >= reduce::Type::kFloat16) return false;
   slot.operands.clear();
-  const Memory* own = nullptr;  // memory of a device among the operands
-  // An abandoned device may still continue a sum, which must not access the caller's memory.
+  const Memory* own = nullptr;  // the device memory among the operands
+  // A device that was abandoned may continue a sum, so a sum on a device must not access the
+  // caller's host memory.
   bool touches_callers = is_callers(task, step.to);
   const auto add = [&](const Range& range) HETCOMM_UNDER_BATON {
     if (range.length == 0) return;
@@ -116,7 +118,8 @@ void StepSums::run_on_host(const Task& task, const Steps& steps, const Step& ste
     inputs_.push_back(addresses.of(steps.inputs[step.inputs_at + i]));
   }
   reduce::Reduction all = task.reduction();
-  // Without rounding, the sum is combined with other sums, and divided at the end of the segment.
+  // If the reduction does not round, this sum is combined with other sums, and the result is
+  // divided at the end of the segment.
   if (!problem.rounds) all.ranks = 1;
   std::byte* const first = step.first.length > 0 ? addresses.of(step.first) : nullptr;
   const auto* const before = reinterpret_cast<const float*>(first);

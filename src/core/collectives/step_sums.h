@@ -1,5 +1,5 @@
-// StepSums runs the steps that combine or reduce data. A step runs on the host, or on the device
-// whose memory the operation sends if that is faster. Callers hold the baton.
+// StepSums runs the steps that combine or reduce data. A step runs on the host or, if that is
+// faster, on the device whose memory the operation sends. Callers hold the baton.
 #pragma once
 
 #include <array>
@@ -21,7 +21,7 @@ class StepSumsClient {
  public:
   // Called when the device has finished the step of segment slot |slot|.
   virtual void on_step(size_t slot, const Status& status) HETCOMM_UNDER_BATON = 0;
-  // Returns a readable description of the operation that has the step.
+  // Returns a description for people of the operation to which the step belongs.
   virtual std::string describe() const HETCOMM_UNDER_BATON = 0;
 
  protected:
@@ -34,8 +34,8 @@ class StepSums {
   StepSums(const StepSums&) = delete;
   StepSums& operator=(const StepSums&) = delete;
 
-  // Runs |step| of segment slot |slot|. Returns false if a device runs the step. |client| is then
-  // notified when the step ends. If the call throws std::bad_alloc, the step has not begun.
+  // Runs |step| of segment slot |slot|. Returns false if a device runs the step, in which case
+  // |client| is notified when it ends. If the call throws std::bad_alloc, the step has not begun.
   bool run(size_t slot, const Task& task, const Steps& steps, const Step& step,
            const Addresses& addresses, DeviceSums& sums,
            StepSumsClient& client) HETCOMM_UNDER_BATON;

@@ -1,8 +1,8 @@
-// Steps lists what one rank sends, receives, copies and combines, in rounds.
+// Steps is the list of everything that one rank sends, receives, copies and combines, in rounds.
 //
-// A round's sends and receives are all in flight at once. When they have ended, the round's local
-// steps are done in order, and the next round begins. A large transfer is cut into segments, each
-// with its own steps, so that one segment reduces while another moves.
+// All sends and receives of a round are in flight at once. When they have ended, the round's local
+// steps run in order, and then the next round begins. A large transfer is divided into segments,
+// each with its own steps, so that one segment is reduced while another is sent.
 #pragma once
 
 #include <cstdint>
@@ -26,27 +26,27 @@ enum class StepKind : uint8_t {
   kReceive,
   kCopy,        // to = first
   kCombine,     // to = first op second
-  kReduce,      // to = first op inputs[0] op inputs[1] ...; an empty |first| is left out
+  kReduce,      // to = first op inputs[0] op inputs[1] ...; an empty |first| is omitted
   kReduceWide,  // like kReduce, but |to| keeps the precision of |first|
 };
 
 struct Step {
   StepKind kind;
   uint32_t round;
-  uint32_t peer;  // other end of a send or receive
-  Range to;       // range that is sent, received into, or written
+  uint32_t peer;  // the other rank of a send or receive
+  Range to;       // the range that is sent, received into or written
   Range first;
   Range second;
   uint32_t inputs_at = 0;  // index of the step's first input in Steps::inputs
   uint32_t inputs = 0;
-  bool is_repeated = false;  // whether other ranks calculate the same elements, with identical bits
+  bool is_repeated = false;  // other ranks also compute these elements, bit for bit
 };
 
 struct Steps {
   std::vector<Step> list;  // in order of rounds
   std::vector<Range> inputs;
   uint64_t scratch_bytes = 0;
-  Range result;  // sum for this rank that is not final yet; empty: none
+  Range result;  // this rank's sum if it is not final yet; empty: none
 };
 
 }  // namespace hetcomm::collectives

@@ -11,7 +11,7 @@ namespace {
 
 // --- reduce -----------------------------------------------------------------
 
-// Combines |mine| with the inputs of the members below this one in the tree. Returns the range of
+// Combines |mine| with the inputs of this member's descendants in the tree. Returns the range of
 // the sum, which is |out| at member number |root|.
 Range reduce_tree(const Members& among, uint32_t root, Range mine, const Range& out,
                   StepBuilder& steps) {
@@ -66,9 +66,9 @@ void reduce_ring(const SegmentBuffers& buffers, StepBuilder& steps) {
 
 // --- allreduce --------------------------------------------------------------
 
-// Exchanges all data in pairs, at distances 1, 2, 4, ... Members beyond a power of two first pass
-// their data to a neighbour. The lower member's data is the first operand, so that both members get
-// identical bits.
+// Exchanges all data in pairs, at distances 1, 2, 4, ... If the number of members is not a power of
+// two, some members first send their data to a neighbor, which takes part for them. The lower
+// member's data is the first operand, so that both members get identical bits.
 void allreduce_doubling(const Members& among, const Range& own, const Range& all,
                         StepBuilder& steps) {
   const StepBuilder::Repeated repeated(steps);
@@ -107,7 +107,7 @@ void allreduce_doubling(const Members& among, const Range& own, const Range& all
   if (folded) steps.send(among.rank_of(among.me - 1), all);
 }
 
-// Passes every share round the ring once to combine it, then once more to distribute the result.
+// Sends every share around the ring once to combine it, and once more to distribute the result.
 void allreduce_ring(const SegmentBuffers& buffers, const Members& among, const Range& own,
                     const Range& all, StepBuilder& steps) {
   const uint32_t count = among.count;
@@ -125,9 +125,9 @@ void allreduce_ring(const SegmentBuffers& buffers, const Members& among, const R
   gather_ring(buffers, among, all, steps);
 }
 
-// Sums as many shares as the smallest cluster has ranks. In each cluster the rank with the share's
-// index sums the share, exchanges it with the ranks of the same index in the other clusters, and
-// passes it to its mates.
+// Divides the data into as many shares as the smallest cluster has ranks. In each cluster, the rank
+// with the share's index sums the share, combines it with those of the ranks with the same index in
+// the other clusters, and sends the result to the other ranks of its cluster.
 void allreduce_two_level(const SegmentBuffers& buffers, StepBuilder& steps) {
   const TwoLevels levels(buffers.problem());
   const uint32_t shares = levels.smallest();
@@ -151,8 +151,8 @@ void allreduce_two_level(const SegmentBuffers& buffers, StepBuilder& steps) {
 
 // --- reduce_scatter ---------------------------------------------------------
 
-// Sums the cluster's data for a rank of another cluster on one rank of this cluster, which sends
-// the sum to that rank.
+// For each rank of another cluster, one rank of this cluster sums the cluster's data and sends the
+// sum to that rank.
 void reduce_scatter_two_level(const SegmentBuffers& buffers, StepBuilder& steps) {
   const Problem& problem = buffers.problem();
   const TwoLevels levels(problem);
@@ -224,9 +224,9 @@ void reduce_scatter_ring(const SegmentBuffers& buffers, StepBuilder& steps) {
 
 // --- scan -------------------------------------------------------------------
 
-// Scans in rounds. After the round of distance d, a member has the sum of itself and up to 2d - 1
-// members before it. |exclusive|, unless null, receives the sum without the member's own elements.
-// It is not written for the first member.
+// A scan in rounds of distances 1, 2, 4, ... After the round of distance d, a member has the sum of
+// its own data and that of up to 2d - 1 members before it. |exclusive|, unless null, receives the
+// sum without the member's own elements. It is not written for the first member.
 void scan_doubling(const Members& among, const Range& own, const Range& inclusive,
                    const Range* exclusive, StepBuilder& steps) {
   const Range other = steps.scratch(own.length);
@@ -255,8 +255,8 @@ void scan_of_all(const SegmentBuffers& buffers, StepBuilder& steps) {
                 steps);
 }
 
-// Sends the sum of the preceding clusters to the last rank of this cluster, which passes it to its
-// mates.
+// The last rank of each cluster gets the sum of the preceding clusters, and sends it to the other
+// ranks of its cluster.
 void scan_two_level(const SegmentBuffers& buffers, StepBuilder& steps) {
   const Problem& problem = buffers.problem();
   const TwoLevels levels(problem);
@@ -391,8 +391,8 @@ void add_reduce_scatter(const SegmentBuffers& buffers, StepBuilder& steps) {
 
 void add_scan(const SegmentBuffers& buffers, StepBuilder& steps) {
   const Problem& problem = buffers.problem();
-  // Two levels help only if the ranks before each rank are whole clusters plus some ranks of its
-  // own cluster.
+  // Two levels are useful only if the ranks before each rank form whole clusters and a part of that
+  // rank's own cluster.
   if (problem.algorithm == Algorithm::kTwoLevel && problem.placement->contiguous) {
     return scan_two_level(buffers, steps);
   }

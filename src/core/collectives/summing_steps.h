@@ -1,4 +1,5 @@
-// Adds the steps of reductions whose steps do not round. Data is combined in transit, in any order.
+// Adds the steps of reductions whose steps do not round. Ranks combine data on its way, in any
+// order.
 #pragma once
 
 #include <cstdint>
@@ -15,17 +16,18 @@ void add_allreduce(const SegmentBuffers& buffers, StepBuilder& steps);
 void add_reduce_scatter(const SegmentBuffers& buffers, StepBuilder& steps);
 void add_scan(const SegmentBuffers& buffers, StepBuilder& steps);
 
-// Distributes every member's share of |all|. Each share travels round the ring once.
+// Sends every member's share of |all| to all members. Each share goes around the ring once.
 void gather_ring(const SegmentBuffers& buffers, const Members& among, const Range& all,
                  StepBuilder& steps);
-// Exchanges the |shares| shares of this rank's cluster. Returns the cluster's inputs for the share
-// with this rank's index, in the order of ranks; empty if there is no such share.
+// Exchanges the |shares| shares within this rank's cluster. Returns the cluster's inputs for the
+// share with this rank's index, in the order of ranks. Returns an empty list if there is no such
+// share.
 std::vector<Range> collect_of_mates(const SegmentBuffers& buffers, uint32_t shares,
                                     StepBuilder& steps);
 // Exchanges the results of the |shares| shares within this rank's cluster.
 void hand_to_mates(const SegmentBuffers& buffers, uint32_t shares, StepBuilder& steps);
-// Sends the blocks to their ranks all at once, and combines this rank's blocks in the order of
-// ranks.
+// Sends all blocks to their ranks in one round, and combines the blocks for this rank in the order
+// of ranks.
 void reduce_scatter_at_once(const SegmentBuffers& buffers, StepBuilder& steps);
 
 }  // namespace hetcomm::collectives

@@ -1,6 +1,6 @@
 // TaskCopies makes the copies that a collective operation needs in addition to its transfers if its
-// buffers are on devices. Inputs are copied to the host and results to the devices, both while the
-// rest moves. Callers hold the baton.
+// buffers are on devices. Inputs are copied to the host and results to the devices, both while
+// other parts of the data are transferred. Callers hold the baton.
 #pragma once
 
 #include <cstdint>
@@ -18,9 +18,10 @@ class TaskCopies {
  public:
   static constexpr uint64_t kAll = SideCopies::kAll;
 
-  // Starts to load the data that |task| sends, and prepares for results. The sides of |task| have
-  // stand-ins, or are direct. |cuts|: the data moves part by part, so it is copied in slices. May
-  // throw std::bad_alloc.
+  // Starts to load the data that |task| sends, which means to copy it to the host, and prepares to
+  // store results on the devices. The sides of |task| must have stand-ins or be direct. If |cuts|
+  // is true, the data is transferred part by part, so it is copied in slices. May throw
+  // std::bad_alloc.
   void start(Task& task, Staging& staging, bool cuts,
              SideCopiesClient& client) HETCOMM_UNDER_BATON {
     slots_.start(staging, client, task.problem().ranks);
@@ -39,11 +40,12 @@ class TaskCopies {
     if (stores_) store_.allow_to(offset);
   }
   bool stores() const HETCOMM_UNDER_BATON { return stores_; }
-  // Returns whether all results are in their final places.
+  // Returns whether all results have been stored.
   bool stored() const HETCOMM_UNDER_BATON { return !stores_ || store_.copied_to() == kAll; }
-  // Returns the copies between direct sides and the slots of an arena. After start() only.
+  // Returns the copies between direct sides and the slots of an arena. Call this only after
+  // start().
   SlotCopies& slots() HETCOMM_UNDER_BATON { return slots_; }
-  // Begins no more copies; those in progress finish.
+  // Begins no more copies. Those in progress finish.
   void stop() HETCOMM_UNDER_BATON {
     load_.stop();
     store_.stop();
@@ -59,7 +61,7 @@ class TaskCopies {
   }
 
  private:
-  // Returns the side to load from a device; null: no device memory is sent.
+  // Returns the side to load from a device, or null if no staged memory is sent.
   static Side* loaded_side(Task& task) HETCOMM_UNDER_BATON {
     const Problem& problem = task.problem();
     if (task.send().is_staged()) return &task.send();

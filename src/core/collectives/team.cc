@@ -14,8 +14,8 @@
 namespace hetcomm::collectives {
 namespace {
 
-// A tag has 1 bit for agreements, 22 bits for the list, 16 for the operation number, 16 for the
-// calls so far, and 8 for the segment.
+// A tag has 1 bit for agreements, 22 bits for the hash of the list, 16 for the operation number, 16
+// for the hash of the calls so far, and 8 for the segment.
 constexpr uint64_t kAgreementBit = uint64_t{1} << 62;
 constexpr unsigned kListBits = 22;
 constexpr unsigned kListShift = 40;
@@ -104,7 +104,7 @@ void Team::choose_way(const Call& next) {
                                                           .tag = agreement_tag(),
                                                           .log = owner_.job().log(),
                                                           .ready = ready_});
-  // A rank that may not use shared memory for messages does not use it here either.
+  // If a rank is not allowed to use shared memory for messages, it does not use it here either.
   agreement_->start(owner_.may_share() && job.transports().shares_memory());
 }
 
@@ -176,8 +176,8 @@ std::string Team::difference_in_order(uint32_t peer, const Call& theirs, uint64_
                      in_arena_->sequence(), describe(theirs), sequence);
 }
 
-// Fails if a rank whose ticket is missing is lost. Data that a lost rank has published is still
-// used.
+// Fails the operations if a rank whose ticket is missing is lost. Data that a lost rank has already
+// published is still used.
 void Team::look_for_lost() {
   const Job& job = owner_.job();
   for (const uint32_t index : arena_->missing()) {
@@ -243,7 +243,7 @@ void Team::submit(std::unique_ptr<Collective>& collective) {
   set_busy(!idle());
 }
 
-// Numbers and remembers an operation, and processes earlier messages about it from other ranks.
+// Numbers and records an operation, and processes notes and messages for it that arrived early.
 void Team::remember(Collective& collective) {
   const uint64_t sequence = ++sequence_;
   Remembered& own = remembered_[sequence % kRemembered];
@@ -257,7 +257,8 @@ void Team::remember(Collective& collective) {
     }
   }
   if (!unexpected_.early.empty()) [[unlikely]] {
-    // Messages that are still early return to |unexpected_.early| and reuse its memory.
+    // Messages that are still early are added to |unexpected_.early| again. The swap keeps the
+    // memory of both lists.
     unexpected_.early.swap(unexpected_.seen);
     for (const UnexpectedMessage& message : unexpected_.seen) look_at(message);
     unexpected_.seen.clear();
@@ -273,8 +274,8 @@ void Team::remember(Collective& collective) {
   }
 }
 
-// Starts operations in order. If the calls of ranks are known to differ, no operation starts until
-// the ranks have found out how.
+// Starts operations in order. While the ranks determine how their calls differ, no operation
+// starts.
 void Team::activate() {
   if (way_ == Way::kAgreeing || !disputes_.empty()) return;
   while (!queue_.empty()) {
@@ -373,8 +374,8 @@ void Team::tell(Collective& collective, uint64_t now_ns) {
 }
 
 // Examines the tag of a message that no operation waits for. The tag shows whether the sender has
-// made the same calls as this rank. If not, the sender reports how the calls differ, once it knows
-// this rank's call.
+// made the same calls as this rank. If not, this rank sends its call to the sender, which then
+// reports the difference.
 void Team::note_unexpected_message(int job_rank, uint64_t tag) {
   if (!checks_ || (tag & kAgreementBit) != 0) return;
   if (mark_of(tag) != mark()) return;
@@ -382,8 +383,8 @@ void Team::note_unexpected_message(int job_rank, uint64_t tag) {
   if (at == ranks_.end()) return;
   const auto peer = static_cast<uint32_t>(at - ranks_.begin());
   // The tag has the low 16 bits of the operation number, which identify a number near a known one.
-  // Either rank may be far ahead of the other in calls, but the messages of one rank have similar
-  // numbers, and none is for an operation that is over here.
+  // Either rank may have made many more calls than the other. But the messages of one rank have
+  // similar numbers, and none is for an operation that is over on this rank.
   uint64_t& newest = unexpected_.newest[peer];
   const uint64_t near = std::max(newest, oldest_under_way());
   const auto ahead = static_cast<int16_t>(static_cast<uint16_t>((tag >> kSequenceShift) - near));
@@ -393,8 +394,8 @@ void Team::note_unexpected_message(int job_rank, uint64_t tag) {
   look_at({peer, static_cast<uint64_t>(sequence), tag});
 }
 
-// Returns the number of the oldest pending operation, or of the last one that was called if none is
-// pending.
+// Returns the number of the oldest pending operation. If none is pending, returns that of the last
+// operation.
 uint64_t Team::oldest_under_way() const {
   uint64_t oldest = queue_.empty() ? sequence_ : queue_.front()->sequence();
   if (in_arena_ != nullptr) oldest = std::min(oldest, in_arena_->sequence());
@@ -416,7 +417,7 @@ void Team::look_at(const UnexpectedMessage& message) {
   dispute(message.peer, own);
 }
 
-// Records that |peer| does not make |own|, or has made other calls before it.
+// Records that |peer| has made a different call than |own|, or different calls before it.
 void Team::dispute(uint32_t peer, const Remembered& own) {
   if (owner_.has_failed() || disputes_.size() == kMaxDisputes) return;
   disputes_.push_back({own, peer, owner_.job().data().now_ns()});
@@ -424,8 +425,9 @@ void Team::dispute(uint32_t peer, const Remembered& own) {
   tell_own(peer, own);
 }
 
-// Ends disputes that have waited too long. If the other rank does not say how the calls differ,
-// because it has left or is computing, this rank reports what it knows.
+// Ends disputes that have lasted too long. If the other rank does not report how the calls differ,
+// because it has left or is computing, this rank fails the operations with the information that it
+// has.
 void Team::end_disputes(uint64_t now_ns) {
   if (disputes_.empty() || now_ns < disputes_.front().since_ns + kReasonNs) return;
   const std::string text =
@@ -453,7 +455,7 @@ void Team::peer_says(int job_rank, const CallNote& note) {
     if (early_.size() < kRemembered) early_.emplace_back(peer, note);
     return;
   }
-  // |remembered_| no longer has operations that have been pending for a long time.
+  // If an operation has been pending for a long time, |remembered_| may no longer hold it.
   for (const auto& collective : active_) {
     if (collective->sequence() != note.sequence) continue;
     compare(peer, note, {note.sequence, collective->history(), collective->call()});
@@ -464,7 +466,7 @@ void Team::peer_says(int job_rank, const CallNote& note) {
     compare(peer, note, own);
     return;
   }
-  // Disputes still have the call if many other operations have been called since.
+  // If many operations have been called since, only a dispute may still hold the call.
   const auto found = std::find_if(disputes_.begin(), disputes_.end(), [&](const Dispute& each) {
     return each.own.sequence == note.sequence;
   });
@@ -473,7 +475,7 @@ void Team::peer_says(int job_rank, const CallNote& note) {
 
 void Team::refuse(std::string_view why) {
   ++refusals_;
-  // Discards notes from ranks that refused the same call as this rank.
+  // Discards notes of ranks that have refused the same call as this rank.
   std::erase_if(early_refusals_, [this](const EarlyRefusal& early) {
     return early.note.sequence == sequence_ + 1 && early.note.refusals <= refusals_;
   });
@@ -503,8 +505,8 @@ void Team::peer_refuses(uint32_t peer, const CallNote& note) {
               }));
 }
 
-// Compares a peer's call with this rank's. If the calls match, earlier ones differ, and the ranks
-// compare the previous call.
+// Compares a peer's call with this rank's. If the calls match but the histories differ, an earlier
+// call differs, so this rank sends the previous call for comparison.
 void Team::compare(uint32_t peer, const CallNote& theirs, const Remembered& own) {
   if (theirs.history == own.history) return;
   if (theirs.call.hash() != own.call.hash()) {

@@ -1,15 +1,15 @@
-// A Team consists of the ranks of one list on one communicator. It carries out their collective
+// A Team consists of the ranks of one list on one communicator. It executes their collective
 // operations in order.
 //
-// Every operation has a number, the same on all ranks. Messages carry the number in their tag, so
-// several operations may be in progress. Operations in the arena run one after the other. The first
-// operation that may use the arena waits until the ranks have found out whether they share one. If
-// a barrier or a split is the very first operation, it uses messages.
+// Every operation has a number, which is the same on all ranks. Messages carry the number in their
+// tag, so several operations can be in progress. Operations in the arena run one after the other.
+// The first operation that can use an arena waits until the ranks have determined whether they
+// share one. If the very first operation is a barrier or a split, it uses messages.
 //
-// A rank accepts data only from ranks that have made the same calls so far: tags, and the checks in
-// the arena, contain a hash of all calls (ADR 12). A message from a rank that has made other calls
-// reveals the difference. Both ranks then find out how their calls differ, and the operations fail
-// on all ranks. All under the baton.
+// A rank accepts data only from ranks that have made the same calls so far. For this purpose, tags
+// and the checks in the arena contain a hash of all calls (ADR 12). A message from a rank that has
+// made other calls is therefore detected. The two ranks then determine how their calls differ, and
+// the operations fail on all ranks. Callers hold the baton.
 #pragma once
 
 #include <array>
@@ -44,13 +44,13 @@ class Team final : public JobTask {
   uint32_t index() const HETCOMM_UNDER_BATON { return index_; }
   int job_rank(uint32_t index) const HETCOMM_UNDER_BATON { return ranks_[index]; }
   const RankPlacement& placement() const HETCOMM_UNDER_BATON { return placement_; }
-  // Returns the rank in the communicator, as shown in texts for users.
+  // Returns the rank in the communicator, which texts for users show.
   int32_t shown_rank(uint32_t index) const HETCOMM_UNDER_BATON;
   // Returns the tag of an operation's messages, without the segment number.
   uint64_t tag(uint64_t sequence, uint64_t history) const HETCOMM_UNDER_BATON;
   uint64_t agreement_tag() const HETCOMM_UNDER_BATON;
-  // Returns the part of the list that the tags of the team's messages carry. Two teams with the
-  // same mark cannot be distinguished.
+  // Returns the part of the list's hash that the tags of the team's messages carry. Two teams with
+  // the same mark cannot be distinguished.
   uint64_t mark() const HETCOMM_UNDER_BATON { return mark_of_hash(hash_); }
   static uint64_t mark_of_hash(uint64_t hash);
   static uint64_t mark_of(uint64_t tag);
@@ -58,25 +58,25 @@ class Team final : public JobTask {
   // Starts or queues the operation, and takes ownership of it. If the call throws before it has
   // taken ownership, |collective| is not null.
   void submit(std::unique_ptr<Collective>& collective) HETCOMM_UNDER_BATON;
-  // Returns whether devices may copy to and from the arena for |task|.
+  // Returns whether devices can copy directly to and from the arena for |task|.
   bool arena_serves_devices(const Task& task) const HETCOMM_UNDER_BATON {
     return arena_->serves_devices(task);
   }
-  // Begins the operation that goes through the arena. Its data is in host memory, or arrives there
-  // part by part.
+  // Begins the transfer of |in_arena_|. Its data is in host memory, or is copied there part by
+  // part.
   void begin_in_arena() HETCOMM_UNDER_BATON;
   // Records that an operation is ready to continue.
   void note_ready() HETCOMM_UNDER_BATON { ready_ = true; }
   bool ready() const override HETCOMM_UNDER_BATON { return ready_; }
   int progress() override HETCOMM_UNDER_BATON;
-  // Returns the time at which tick() has work to do; kForever: never.
+  // Returns the time at which tick() has work to do, or kForever if there is none.
   uint64_t next_timer_ns() const override HETCOMM_UNDER_BATON;
   void tick(uint64_t now_ns) override HETCOMM_UNDER_BATON;
-  // Arranges for the ranks whose tickets this rank awaits to wake it. Returns false if there may be
-  // work to do.
+  // Makes sure that ranks that publish a ticket wake this rank. Returns false if there may be work
+  // to do.
   [[nodiscard]] bool prepare_sleep(Sleep sleep) override HETCOMM_UNDER_BATON;
   void finish_sleep() override HETCOMM_UNDER_BATON;
-  // Returns whether a sleep that was prepared earlier may continue.
+  // Returns whether a sleep that was prepared earlier can continue.
   bool may_sleep_on() const override HETCOMM_UNDER_BATON;
   // Returns the ranks of the communicator that the operation in the arena waits for.
   std::vector<int> missing_in_arena() const HETCOMM_UNDER_BATON;
@@ -84,8 +84,8 @@ class Team final : public JobTask {
   std::vector<int> missing_in_agreement() const HETCOMM_UNDER_BATON;
   void note_unexpected_message(int job_rank, uint64_t tag) HETCOMM_UNDER_BATON;
   void peer_says(int job_rank, const CallNote& note) HETCOMM_UNDER_BATON;
-  // Refuses, for the reason |why|, the next call that the other ranks make or have made. The other
-  // ranks are told, and their calls fail. If all ranks refuse, no call fails.
+  // Refuses the next call of the team, for the reason |why|. The other ranks are notified, and the
+  // call fails on those that make it or have made it. If all ranks refuse the call, nothing fails.
   void refuse(std::string_view why) HETCOMM_UNDER_BATON;
   void peer_lost(int job_rank) HETCOMM_UNDER_BATON;
   // Ends all operations of this rank.
@@ -96,15 +96,15 @@ class Team final : public JobTask {
   static constexpr size_t kMaxActive = 8;
   static constexpr size_t kRemembered = 128;
   static constexpr size_t kMaxDisputes = 16;
-  // Time allowed for a rank that has made another call to send that call, for comparison.
+  // The time limit for a rank that has made another call to send that call, for comparison.
   static constexpr uint64_t kReasonNs = 1'000'000'000;
   struct Remembered {
     uint64_t sequence = 0;  // 0: none
     uint64_t history = 0;   // Task::history()
     Call call;
-    uint32_t refusals = 0;  // how often this rank refused the call before it made it
+    uint32_t refusals = 0;  // number of times that this rank refused the call before
   };
-  // A message from |peer| that does not match a call of this rank.
+  // A message or ticket of |peer| that does not match the call |own| of this rank.
   struct Dispute {
     Remembered own;
     uint32_t peer = 0;
@@ -121,8 +121,8 @@ class Team final : public JobTask {
     uint64_t tag;
   };
   struct UnexpectedMessages {
-    std::vector<UnexpectedMessage> early;           // arrived before the call was made here
-    std::vector<UnexpectedMessage> seen;            // memory for remember(); empty between calls
+    std::vector<UnexpectedMessage> early;           // arrived before this rank made the call
+    std::vector<UnexpectedMessage> seen;            // used by remember(); empty between its calls
     std::unordered_map<uint32_t, uint64_t> newest;  // the highest operation number, by rank index
   };
 
@@ -159,19 +159,19 @@ class Team final : public JobTask {
 
   Collectives& owner_;
   std::vector<int32_t> list_;
-  std::vector<int> ranks_;  // ranks in the job
+  std::vector<int> ranks_;  // job ranks
   uint32_t index_ = 0;
   RankPlacement placement_;  // set when the first operation is submitted
   uint64_t hash_ = 0;
   const bool checks_;
   bool ready_ = false;
   bool busy_ = false;
-  bool lost_ = false;  // whether one of the ranks is lost
+  bool lost_ = false;  // one of the ranks is lost
   Way way_ = Way::kUnknown;
   std::unique_ptr<Agreement> agreement_;
   std::unique_ptr<ArenaRunner> arena_;
   std::unique_ptr<Collective> in_arena_;
-  uint64_t sequence_ = 0;  // number of the last operation that was submitted
+  uint64_t sequence_ = 0;  // the number of the last submitted operation
   std::deque<std::unique_ptr<Collective>> queue_;
   std::vector<std::unique_ptr<Collective>> active_;
   std::array<Remembered, kRemembered> remembered_;

@@ -1,5 +1,4 @@
-// TwoLevels groups the ranks of a problem in two levels: clusters of nearby ranks, and one leader
-// for each cluster.
+// TwoLevels groups the ranks of a problem into clusters of nearby ranks, each with one leader.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +25,7 @@ class TwoLevels {
   // Returns the number of ranks in the smallest cluster.
   uint32_t smallest() const { return placement_.smallest; }
 
-  // Return this rank's cluster, this rank's index in it, and the cluster's ranks.
+  // Return this rank's cluster, this rank's index in it, and all ranks of the cluster.
   uint32_t cluster() const { return cluster_of(problem_.rank); }
   uint32_t index() const { return index_of(problem_.rank); }
   const std::vector<uint32_t>& mates() const { return ranks_of(cluster()); }
@@ -40,8 +39,8 @@ class TwoLevels {
   uint32_t leader() const { return leader_of(cluster()); }
   bool leads() const { return leader() == problem_.rank; }
 
-  // Return one rank from each cluster: the leaders, the last ranks, or those with this rank's
-  // index, which must exist in every cluster.
+  // Return one rank from each cluster: its leader, its last rank, or the rank with this rank's
+  // index. In the last case, every cluster must have a rank with that index.
   std::vector<uint32_t> leaders() const {
     return one_of_each([this](uint32_t cluster) { return leader_of(cluster); });
   }
@@ -51,8 +50,8 @@ class TwoLevels {
   std::vector<uint32_t> peers() const {
     return one_of_each([this](uint32_t cluster) { return ranks_of(cluster)[index()]; });
   }
-  // Returns |ranks|, one from each cluster including this rank, as members. The caller keeps
-  // |ranks| alive.
+  // Returns |ranks|, one from each cluster including this rank, as members. |ranks| must outlive
+  // the result.
   Members between_clusters(const std::vector<uint32_t>& ranks) const {
     return {count(), cluster(), ranks};
   }

@@ -1,4 +1,4 @@
-// Declares the variables of collective operations.
+// Declares the variables for collective operations.
 #pragma once
 
 #include "src/system/variable.h"

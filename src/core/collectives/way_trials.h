@@ -1,8 +1,8 @@
-// WayTrials chooses how whole operations are written, based on how long earlier ones took.
+// WayTrials chooses the WriteWay of whole operations, based on the duration of earlier ones.
 //
-// Operations of similar length share their measurements. Reductions have separate ones. From time
-// to time an operation uses the slower way, to measure it again. Ranks count identically, so they
-// make these trials together.
+// Operations of similar length share their measurements, but reductions have separate ones. From
+// time to time an operation uses the slower way, to measure it again. All ranks count operations
+// identically, so they make these trials in the same operations.
 #pragma once
 
 #include <algorithm>
@@ -29,13 +29,14 @@ class WayTrials {
     const bool tries = count % kTryOther == 0;
     return streams != tries ? WriteWay::kStreamed : WriteWay::kCached;
   }
-  // Records that the operation, written in this way, took |took_ns|.
+  // Records that the operation used |way| and took |took_ns|.
   void note(WriteWay way, uint64_t took_ns) {
     if (now_->count <= kUnsettled) return;  // the first operations allocate pages
     double& known = cost(way);
     const double sample = static_cast<double>(took_ns) / static_cast<double>(bytes_);
-    // Samples are poor if the rank was suspended during the measurement. The lowest of the first
-    // samples counts. Later ones count for at most twice the known cost.
+    // A sample is too high if the rank was suspended during the measurement. Therefore only the
+    // lowest of the first samples is used, and later samples count for at most twice the known
+    // cost.
     if (known == 0 || now_->count <= kFirst) {
       known = known == 0 ? sample : std::min(known, sample);
     } else {
@@ -46,7 +47,7 @@ class WayTrials {
  private:
   static constexpr size_t kLengths = 48;
   static constexpr uint32_t kUnsettled = 2;
-  static constexpr uint32_t kFirst = 6;  // number of first operations, which use both ways in turn
+  static constexpr uint32_t kFirst = 6;  // the first operations use both ways in turn
   static constexpr uint32_t kTryOther = 32;
   struct Alike {
     uint32_t count = 0;

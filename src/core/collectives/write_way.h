@@ -1,11 +1,11 @@
-// A WriteWay is how a rank writes data that others will read: through its cache, or past it to
-// memory. WayChooser chooses it.
+// A WriteWay is the way in which a rank writes data that others will read: through its cache, or
+// past the cache to memory. WayChooser chooses the way for each chunk.
 //
-// Where the cores share a cache, writing through the cache is faster: the readers find the lines
-// nearby. Elsewhere a line owned by another core's cache takes several times as long to fetch as
-// one in memory. The machine does not report which case applies, so both ways are measured during
-// operation. A rank knows its own write cost, and publishes its read cost. Each rank chooses for
-// itself, and no result depends on the choice.
+// If the cores share a cache, writing through the cache is faster, because readers find the lines
+// in the shared cache. Otherwise, fetching a line from another core's cache takes several times as
+// long as fetching it from memory. The machine does not report which case applies, so both ways are
+// measured while operations run. Each rank measures its own write cost, and publishes its read
+// cost. Each rank chooses for itself, and no result depends on the choice.
 #pragma once
 
 #include <algorithm>
@@ -17,18 +17,19 @@ namespace hetcomm::collectives {
 
 enum class WriteWay : uint8_t { kCached, kStreamed };
 
-// A rank's read costs, by how the data was written: ticks for 64 KiB; 0: unknown.
+// A rank's read costs, by the way in which the data was written, in ticks for 64 KiB. 0 means
+// unknown.
 struct alignas(64) ReadCosts {
   std::array<std::atomic<uint32_t>, 2> by_way;
 };
 
 class WayChooser {
  public:
-  // |published|: this rank's costs, which other ranks read.
+  // |published| holds this rank's read costs, which other ranks read.
   explicit WayChooser(ReadCosts& published) : published_(published) {}
 
-  // Chooses how one more chunk is written. |of_readers(way)|: the highest read cost of any other
-  // rank.
+  // Chooses the way for the next chunk. |of_readers(way)| returns the highest read cost of any
+  // other rank.
   template <typename OfReaders>
   WriteWay next(OfReaders&& of_readers) {
     ++count_;

@@ -42,8 +42,8 @@ void fill_call(const Communicator& communicator, const Arguments& arguments,
   operation.composite = call.release();
 }
 
-// A refusal (refuse_collective()) that takes effect after earlier calls, which wait for users'
-// streams.
+// A refusal, made by refuse_collective(), that takes effect after earlier calls that wait for
+// users' streams.
 class Refusal final : public CompositeOperation {
  public:
   Refusal(collectives::Collectives& collectives, std::string_view why)
@@ -85,7 +85,7 @@ Code post_collective(Communicator& communicator, const Arguments& arguments, Ope
     const Code code = Poster::book(stream_of(arguments.options->stream), &departure, text);
     if (code != Code::kOk) return code;
   }
-  // An operation that waits for a stream is queued: the vendor call may have taken a while.
+  // An operation that waits for a user's stream is always queued.
   if (departure == nullptr && engine.try_lock_as_user()) [[likely]] {
     const Engine::Held held(engine);
     std::unique_ptr<Collective> call = teams.take();
@@ -139,8 +139,8 @@ Status run_collective(Communicator& communicator, const Arguments& arguments) {
         code, text_or_none([&] { return fmt::format("rank {}: {}", communicator.rank(), text); }));
     return Status(code, std::move(text));
   }
-  // This wait needs no deadline, since the operation has its own. The operation's memory may be
-  // accessed until it ends.
+  // The operation has its own deadline. This wait lasts until it ends, because its memory may be
+  // accessed until then.
   engine.wait(kForever, [operation] { return operation->state() == OperationState::kComplete; });
   Status status;
   if (operation->outcome.code != Code::kOk) {

@@ -1,5 +1,4 @@
-// Collective calls on a communicator. They become operations, which the communicator's teams carry
-// out.
+// Posts collective calls on a communicator as operations, which the communicator's teams carry out.
 //
 // All functions are [any-thread].
 #pragma once
@@ -18,8 +17,8 @@ namespace hetcomm {
 // Starts a collective operation. If the call is rejected, |*text| says why.
 Code post_collective(Communicator& communicator, const collectives::Arguments& arguments,
                      Operation** out, std::string* text);
-// Starts a collective operation of all ranks and waits for its end. The other ranks wait for this
-// rank, so if it cannot take part, the operation ends on them too.
+// Starts a collective operation of all ranks and waits for its end. If this rank cannot take part,
+// the operation fails on the other ranks too, so that they do not wait for this rank.
 Status run_collective(Communicator& communicator, const collectives::Arguments& arguments);
 Status barrier(Communicator& communicator, uint64_t timeout_ns);
 // Announces that this rank will not make the next collective call of all ranks, because of |why|.

@@ -47,7 +47,8 @@ Communicator::~Communicator() {
   collectives_.reset();
   job_->members().remove(this);
   job_->members().close_channel(channel());
-  // Requests that nobody has queried yet outlive the communicator, so they must not refer to it.
+  // Requests that have completed or are prepared can outlive the communicator, so they must not
+  // refer to it.
   engine_.pool().for_each([this](Operation& operation) {
     const OperationState state = operation.state();
     if (state != OperationState::kComplete && state != OperationState::kPrepared) return;
@@ -58,7 +59,7 @@ Communicator::~Communicator() {
 
 namespace {
 
-// Calls Job::create() with what |context| knows of this host.
+// Calls Job::create() with the description of this host that |context| provides.
 Result<std::unique_ptr<Job>> make_job(Context& context, Bootstrap& bootstrap,
                                       const JobOptions& options,
                                       std::optional<std::vector<topology::PciAddress>>* learned) {
@@ -171,7 +172,7 @@ bool Communicator::probe(int32_t source, uint64_t tag, uint64_t ignore, hetcomm_
 // --- queries ----------------------------------------------------------------
 
 Status Communicator::status() {
-  // Callers ask often, and taking the baton would wake the thread that moves data.
+  // Callers poll the status often, and taking the baton would wake the thread that moves data.
   if (!channel().was_aborted.load(std::memory_order_relaxed) && !job_->mail_waits()) {
     return {};
   }
@@ -218,7 +219,7 @@ std::string Communicator::explain(int32_t rank) {
 
 void Communicator::abort(std::string_view reason) {
   const Engine::Baton baton(engine_);
-  if (channel().closed) return;  // needs no memory
+  if (channel().closed) return;  // this path allocates no memory
   job_->members().abort(
       *this, Status(Code::kAborted, fmt::format("rank {} aborted: {}", rank_, reason)), true);
 }
@@ -253,7 +254,7 @@ Status Communicator::check_source(int32_t source) {
 void Communicator::flush(uint64_t timeout_ns) {
   {
     const Engine::Baton baton(engine_);
-    job_->events().read_mail();  // handles news from other ranks
+    job_->events().read_mail();  // processes messages of the control plane
     if (job_->members().others_stay(*this)) return;
   }
   const uint64_t end = deadline_after(now_ns(), timeout_ns);
@@ -266,7 +267,7 @@ void Communicator::flush(uint64_t timeout_ns) {
       if (!asked || round % 128 == 0) job_->pairs().ask_for_acknowledgements();
       asked = true;
     }
-    // The first rounds poll; later ones sleep until data arrives or the next check is due.
+    // The first rounds repeat the check after 20 us, later ones after 1 ms.
     engine_.wait(now_ns() + (round > 64 ? 1'000'000 : 20'000), [] { return false; });
   }
   context_.log().info(

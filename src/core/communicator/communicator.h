@@ -44,7 +44,8 @@ class Communicator final : public JobMember {
     return static_cast<Communicator&>(registration.communicator());
   }
 
-  // The parts that handle calls. Collective calls are in collective_calls.h and split.h.
+  // The parts of the communicator that handle calls. Collective calls are in collective_calls.h and
+  // split.h.
   Poster& poster() { return poster_; }
   const Poster& poster() const { return poster_; }
   RegisteredMemories& memories() { return memories_; }
@@ -52,7 +53,7 @@ class Communicator final : public JobMember {
   collectives::Collectives& collectives() { return *collectives_; }
 
   // All functions down to flush() are [any-thread].
-  // Looks for an unexpected message. Returns false if there is none.
+  // Looks for an unexpected message that matches. Returns false if there is none.
   bool probe(int32_t source, uint64_t tag, uint64_t ignore, hetcomm_completion_t* out);
   // Makes a communicator from some ranks of this one. The new communicator takes ownership of
   // |channel|. May throw std::bad_alloc.
@@ -74,8 +75,8 @@ class Communicator final : public JobMember {
   // Returns the reason why no message from |source| (-1: from any rank) can arrive any longer; OK
   // while one can.
   Status check_source(int32_t source);
-  // Waits until accepted messages have been sent, for at most |timeout_ns|. Only the last
-  // communicator of a job waits.
+  // Waits for at most |timeout_ns| until accepted messages have been sent. Returns immediately
+  // unless this is the last communicator of its job.
   void flush(uint64_t timeout_ns);
 
   int32_t rank() const { return rank_; }
@@ -102,7 +103,7 @@ class Communicator final : public JobMember {
   std::string awaited_text(const Operation& operation) override HETCOMM_UNDER_BATON;
   // Ends a pending operation with kCancelled.
   void cancel(Operation& operation) HETCOMM_UNDER_BATON;
-  // Releases the handle of a pending operation. The caller will not see its end.
+  // Releases the handle of a pending operation. The caller will not see how the operation ends.
   void release(Operation& operation) HETCOMM_UNDER_BATON;
   void add_remote(RemoteMemory& remote) override { memories_.add_remote(remote); }
   void drop_remote(RemoteMemory& remote) override { memories_.drop_remote(remote); }

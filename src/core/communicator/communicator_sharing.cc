@@ -10,8 +10,8 @@
 
 namespace hetcomm {
 
-// If a rank fails after it has received the offers of all ranks, the communicator also fails for
-// the others.
+// If a rank fails after the ranks have exchanged their offers, creation fails on the other ranks
+// too.
 Result<std::unique_ptr<Communicator>> Communicator::create_over_known_job(
     Context& context, Bootstrap& bootstrap, const JobOptions& options) {
   std::vector<std::unique_ptr<PendingChannel>> channels;
@@ -31,7 +31,7 @@ Result<std::unique_ptr<Communicator>> Communicator::create_over_known_job(
   }
   // While the process of rank 0 makes its first communicator, rank 0 has no offer. It then
   // broadcasts no bytes, and no rank waits for offers. Otherwise it broadcasts random bytes, which
-  // make the marks of offers valid for this exchange only.
+  // make the marks in offers valid for this exchange only.
   // The text of the scope is part of the protocol between ranks.
   const std::string scope = fmt::format("{}/epoch {}/known meshes", options.name, options.epoch);
   std::array<std::byte, 16> drawn{};

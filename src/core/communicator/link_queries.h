@@ -36,7 +36,7 @@ class LinkQueries {
   // Returns one end of a route according to the link model, which must exist. The names live as
   // long as the job.
   topology::LinkEnd end_of(const RankDevice& device);
-  // Returns, by rank, whether the rank shares a host with this one.
+  // Returns, by rank, whether the rank has the same host and the same declared cluster as this one.
   std::vector<bool> near_ranks();
   // Returns the number of devices in the rank's context.
   size_t device_count(int32_t rank);

@@ -1,4 +1,5 @@
-// Fills operations with the arguments of calls, and checks the arguments that only core can check.
+// Fills operations with the arguments of calls, and checks those arguments that src/capi cannot
+// check.
 //
 // May be used from any thread: it reads only data that is constant while its communicator exists.
 #pragma once
@@ -36,7 +37,7 @@ class OperationFiller {
   // Fills |operation| for any data call, and adds uses to the memories of its buffers. If the call
   // is rejected, |*text| says why.
   Code fill(const PostArguments& arguments, Operation& operation, std::string* text) const;
-  // Fills everything that does not depend on buffers and options.
+  // Fills the members that do not depend on buffers and options.
   void fill_common(OperationKind kind, int32_t peer, uint64_t tag, uint64_t ignore,
                    Operation& operation) const {
     operation.kind = kind;
@@ -70,8 +71,8 @@ class OperationFiller {
   static void name_stream(UserStream* stream, Operation& operation);
   // Makes a prepared operation ready for another run.
   void fill_again(Operation& operation) const;
-  // Fills only the members that a completion shows. Used if the operation completed before anything
-  // was recorded in it.
+  // Fills only the members that a completion shows. Used for an operation that completed before its
+  // other members were filled.
   void show_outcome(OperationKind kind, int32_t source, uint64_t tag, uint64_t length,
                     Operation& operation) const {
     operation.kind = kind;

@@ -14,7 +14,7 @@ class Track;
 class RemoteMemory;
 class UserStream;
 
-// Returns the stream behind a handle; null for null.
+// Returns the stream of a handle; null for a null handle.
 inline UserStream* stream_of(hetcomm_stream_t* stream) {
   return reinterpret_cast<UserStream*>(stream);
 }

@@ -39,8 +39,8 @@ bool Poster::note_receive(const Operation& operation) {
          context_.overlaps().add(operation);
 }
 
-// Fills an operation that runs once. Also takes the permit for a run of its track, and checks that
-// a receive's buffer overlaps no other.
+// Fills an operation that runs once. Also takes the permit for the run if the operation is on a
+// track, and checks that the buffer of a receive does not overlap that of another receive.
 Code Poster::fill_to_start(const PostArguments& arguments, Operation& operation,
                            std::string* text) {
   if (Code code = take_permit(arguments.track, text); code != Code::kOk) [[unlikely]]
@@ -55,7 +55,7 @@ Code Poster::fill_to_start(const PostArguments& arguments, Operation& operation,
   return code;
 }
 
-// Takes a permit for a run of |track|, unless |track| is null.
+// Takes a permit for a run of |track|. Does nothing if |track| is null.
 Code Poster::take_permit(Track* track, std::string* text) {
   if (track == nullptr || track->take_permit()) [[likely]]
     return Code::kOk;
@@ -131,7 +131,8 @@ Code Poster::post(const PostArguments& arguments, Operation** out, std::string* 
   return Code::kOk;
 }
 
-// Posts an operation while another thread holds the baton. That thread starts the operation.
+// Posts an operation while another thread holds the baton. The holder of the baton starts the
+// operation.
 Code Poster::post_beside(const PostArguments& arguments, Operation** out, std::string* text) {
   Operation* operation = allocate();
   if (operation == nullptr) return Code::kOutOfMemory;
@@ -184,7 +185,8 @@ std::vector<UserStream*> Poster::streams_of(std::span<const OperationRef> entrie
   std::vector<UserStream*> streams;
   for_each_waiting(entries, [&](Operation& operation) HETCOMM_UNDER_BATON {
     if (!operation.options.on_stream) return;
-    // push_back() must not fail later: the uses that were added before would be lost.
+    // Memory is reserved before the first add_use(), because a push_back() that failed later would
+    // leak the uses added so far.
     if (streams.empty()) streams.reserve(entries.size());
     UserStream* const stream = operation.order.stream;
     if (std::find(streams.begin(), streams.end(), stream) != streams.end()) return;
@@ -309,7 +311,7 @@ Code Poster::prepare(const PostArguments& arguments, Operation** out, std::strin
 Code Poster::restart(const OperationRef& prepared, std::string* text) {
   Operation& operation = *prepared.operation;
   if (!operation.claim_prepared(prepared.generation)) {
-    // The operation is running, or it has ended and was not reported yet.
+    // The operation is running, or it has ended but its end has not been reported yet.
     *text = "the request is running; wait for its end before it is started again";
     return Code::kBusy;
   }
@@ -364,7 +366,7 @@ void Poster::end_aborted(Operation& operation) {
                                  }));
 }
 
-// Ends the operation, and returns true, if a device of its memory was abandoned.
+// Completes the operation with an error, and returns true, if a device of its memory was abandoned.
 bool Poster::end_abandoned(Operation& operation) {
   for (const BufferPiece& piece : operation.buffers.pieces) {
     if (piece.memory == nullptr || piece.length == 0) continue;
@@ -387,7 +389,7 @@ void Poster::go(Operation& operation) {
     end_aborted(operation);
     return;
   }
-  // An item of a queue keeps its position there, and fails in its turn.
+  // An item of a queue keeps its position there: it fails after the items before it have ended.
   if (context_.devices().has_abandoned() && !operation.options.on_track && end_abandoned(operation))
       [[unlikely]] {
     return;
@@ -413,11 +415,11 @@ void Poster::note_started(Operation& operation) {
   if (operation.run.deadline_ns == kForever) {
     engine_.timer_changed(kForever);
   } else if (operation.run.deadline_ns != 0) {
-    // The operation may have to be reported as stalled long before its own deadline.
+    // The operation may be due for a stall report long before its own deadline.
     engine_.timer_changed(context_.note_times(operation, now_ns()));
   } else if (engine_.sleeper_is_armed()) {
-    // While a thread sleeps there may be no sweep soon, so the times are recorded here. The sleeper
-    // is woken if it would sleep longer.
+    // While a thread sleeps, the next sweep may be a long time away, so the operation's times are
+    // recorded here. The sleeper is woken if it would sleep past them.
     engine_.timer_changed(context_.note_times(operation, now_ns()));
   } else {
     engine_.sweep_soon();

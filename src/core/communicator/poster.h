@@ -2,10 +2,11 @@
 //
 //   post() --> operation --> start() --> pair, match table or team
 //
-// An operation that names a user's stream waits at the job's gate (StreamGate) until its departure.
+// An operation that names a user's stream waits at the job's StreamGate until the stream reaches
+// it.
 //
-// A call that gets the baton immediately starts its operation itself. If another thread holds the
-// baton, the call queues its operation, and that thread starts it.
+// A call that can take the baton immediately starts its operation itself. If another thread holds
+// the baton, the call queues its operation, and that thread starts it.
 #pragma once
 
 #include <cstdint>
@@ -41,8 +42,8 @@ class Poster final : public OperationStarter {
   // Starts an operation. If the call is rejected, |*text| says why.
   Code post(const PostArguments& arguments, Operation** out, std::string* text);
   // Starts an operation of the most common form: one buffer, in host memory, and no options.
-  // Returns null if it cannot be started immediately. The caller then calls post(), which starts it
-  // or reports the reason.
+  // Returns null if the operation cannot be started immediately. The caller then calls post(),
+  // which starts the operation or reports the reason.
   template <OperationKind kKind>
   [[gnu::always_inline]] Operation* post_plain(int32_t peer, uint64_t tag, uint64_t ignore,
                                                const hetcomm_buffer_t& buffer) {
@@ -72,10 +73,10 @@ class Poster final : public OperationStarter {
     return operation;
   }
   // Executes or starts a one-sided operation without options on |length| bytes of the peer's
-  // memory. If the memory is mapped here and |length| is short, calls act(address), which executes
-  // the operation or returns false. Otherwise starts a put or get with |buffer|, which is in host
-  // memory. Returns null in all other cases. The caller then calls post(), which starts the
-  // operation or reports the reason.
+  // memory. If the memory is mapped in this process and |length| is at most kMaxCopiedAtOnce, calls
+  // act(address), which executes the operation or returns false. Otherwise starts a put or get with
+  // |buffer|, which is in host memory. Returns null in all other cases. The caller then calls
+  // post(), which starts the operation or reports the reason.
   template <OperationKind kKind, typename Act>
   [[gnu::always_inline]] Operation* access_plain(RemoteMemory& remote, uint64_t offset,
                                                  uint64_t length, const hetcomm_buffer_t* buffer,
@@ -108,8 +109,8 @@ class Poster final : public OperationStarter {
                          *operation);
     return operation;
   }
-  // Opens |track|, one end of a track of the communicator. It must live until close_track(). Throws
-  // std::bad_alloc.
+  // Opens |track|, one end of a track of the communicator. |track| must live until close_track().
+  // Throws std::bad_alloc.
   void open_track(Track& track);
   // Closes |track|. Returns Code::kBusy if runs of it are in progress.
   Code close_track(Track& track);
@@ -120,12 +121,14 @@ class Poster final : public OperationStarter {
   Operation* allocate();
   const OperationFiller& filler() const { return filler_; }
 
-  // Makes the departure of an operation that waits for |stream|, unless |stream| is null. After
-  // success the operation has to be started. On failure |*text| says why.
+  // Makes the Departure of an operation that waits for |stream|. Does nothing if |stream| is null.
+  // After success the operation must be started. On failure |*text| gives the reason.
   static Code book(UserStream* stream, std::unique_ptr<Departure>* out, std::string* text);
-  // Starts those operations of a group that still wait for the start of the group. [any-thread]
+  // Starts the operations of a group that have not been started, cancelled or failed yet.
+  // [any-thread]
   void start_group(std::span<const OperationRef> entries);
-  // Ends those operations of a group that still wait for the start of the group. [any-thread]
+  // Cancels the operations of a group that have not been started, cancelled or failed yet.
+  // [any-thread]
   void cancel_group(std::span<const OperationRef> entries);
 
   // See OperationStarter.
@@ -148,12 +151,12 @@ class Poster final : public OperationStarter {
     start(operation);
     engine_.operation_was_started();
   }
-  // Leaves |operation| to its group, which will start it. The operation's deadline already counts.
+  // Marks |operation| as collected: it starts with its group. Its deadline already applies.
   void collect(Operation& operation) HETCOMM_UNDER_BATON;
 
  private:
-  // Sends a short message before anything about it is recorded here. The caller has just taken the
-  // baton. Returns false if the message was not sent.
+  // Sends a short message without filling an operation for it. The caller has just taken the baton.
+  // Returns false if the message was not sent.
   bool send_at_once(int32_t peer, uint64_t tag,
                     const hetcomm_buffer_t& buffer) HETCOMM_UNDER_BATON {
     engine_.drain_queued();
@@ -171,7 +174,7 @@ class Poster final : public OperationStarter {
   static bool fill_internal(const InternalMessage& message, Operation& operation);
   Code post_beside(const PostArguments& arguments, Operation** out, std::string* text);
   Code post_behind(const PostArguments& arguments, Operation** out, std::string* text);
-  // Calls |use| for those |entries| that still wait for the start of their group.
+  // Calls |use| for those |entries| that still wait for their group to start.
   template <typename Use>
   static void for_each_waiting(std::span<const OperationRef> entries,
                                Use&& use) HETCOMM_UNDER_BATON;

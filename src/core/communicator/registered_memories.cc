@@ -71,8 +71,7 @@ Status RegisteredMemories::register_memory(Memory& memory, uint32_t rights, bool
   return {};
 }
 
-// Ends running operations on the memory. Visits all operations of the context, which costs about as
-// much as ending some of them.
+// Ends running operations on the memory. Visits all operations of the context.
 void RegisteredMemories::end_running(const Registration& registration) {
   engine_.pool().for_each([&](Operation& operation) HETCOMM_UNDER_BATON {
     if (operation.state() != OperationState::kPending || !has_access(operation) ||
@@ -93,7 +92,7 @@ Status RegisteredMemories::unregister_memory(Memory& memory, uint64_t timeout_ns
   {
     const Engine::Baton baton(own.engine_);
     registration->closing = true;
-    own.engine_.note_arrival();  // threads that wait for a notification check again
+    own.engine_.note_arrival();  // wakes threads that wait for a notification
     if (registration->running() != 0) own.end_running(*registration);
   }
   const uint64_t deadline = deadline_after(now_ns(), timeout);
@@ -173,7 +172,7 @@ Status RegisteredMemories::wait_notification(Memory& memory, Engine& engine, uin
     polled = true;
     const bool came = engine.wait(
         deadline, [&] { return registration->has_notification() || registration->closing; });
-    registration->waiters.fetch_sub(1);  // now another thread may delete |registration|
+    registration->waiters.fetch_sub(1);  // another thread may delete |registration| from here on
     if (!came) return Status(Code::kTimedOut, "no notification");
   }
 }

@@ -1,5 +1,5 @@
-// RegisteredMemories registers memories on a communicator, so that its ranks may use them. It also
-// imports memories of other ranks.
+// RegisteredMemories registers memories on a communicator, so that its ranks can access them. It
+// also imports memories of other ranks.
 #pragma once
 
 #include <cstddef>
@@ -52,7 +52,7 @@ class RegisteredMemories {
   Job& job_;
   Engine& engine_;
   const uint64_t default_timeout_ns_;
-  // Numbers of remote memories and of registrations that exist.
+  // The numbers of remote memories and registrations that exist.
   int32_t remotes_ HETCOMM_GUARDED_BY_BATON = 0;
   int32_t registrations_ HETCOMM_GUARDED_BY_BATON = 0;
 };

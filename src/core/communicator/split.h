@@ -1,5 +1,5 @@
-// Split: makes communicators from subsets of a communicator's ranks. It is a collective operation
-// that the caller waits for.
+// split() makes communicators from subsets of a communicator's ranks. It is a collective operation
+// and blocks the caller.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@
 namespace hetcomm {
 
 // Makes the communicator of the ranks with |color|, ordered by |key|. Returns null for a rank
-// without a color. |refused| says why this rank's arguments are invalid, or is OK. A refused rank
-// takes part nevertheless, so that the other ranks learn of it.
+// without a color. |refused| is OK, or says why this rank's arguments are invalid. A rank with
+// invalid arguments still takes part, so that the other ranks are informed.
 Result<std::unique_ptr<Communicator>> split(Communicator& parent, int32_t color, int32_t key,
                                             const Status& refused);
 

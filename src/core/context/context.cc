@@ -37,8 +37,8 @@ int told_numa_node(const Device& device) {
 constexpr size_t kMaxListed = 32;
 constexpr size_t kMaxSubnets = 8;  // subnets of one NIC that are sent to peers
 
-// Returns the subnets by which hosts detect their common networks. Single addresses do not count,
-// nor do subnets that are private to each host.
+// Returns the subnets by which hosts detect their common networks. Excludes single addresses and
+// link-local subnets.
 std::vector<std::string> telling_subnets(const topology::Nic& nic) {
   std::vector<std::string> telling;
   for (const std::string& subnet : nic.subnets) {
@@ -51,7 +51,8 @@ std::vector<std::string> telling_subnets(const topology::Nic& nic) {
   return telling;
 }
 
-// Describes the NIC at |index|, which transports may use beside |others|.
+// Describes the NIC at |index|. |others| are the NICs that transports can use, which may include
+// this one.
 RankNic rank_nic(const topology::Machine& machine, int index, const std::vector<int>& others) {
   const topology::Nic& nic = machine.nics[static_cast<size_t>(index)];
   const bool shares = std::any_of(others.begin(), others.end(), [&](int other) {
@@ -135,8 +136,8 @@ bool Context::place_device(size_t index) {
   return true;
 }
 
-// Notifies the existing jobs of the location of device |index|, which was added. Throws nothing,
-// since the device has already been accepted: if out of memory, jobs keep their resources.
+// Notifies the existing jobs of the location of the new device |index|. Does not throw, because the
+// device has already been accepted: if out of memory, jobs keep their resources.
 void Context::tell_jobs(size_t index) {
   try {
     place_in_jobs(index);
@@ -171,11 +172,11 @@ Status Context::apply_nic_rules() {
     if (!nic.rdma_device.empty()) devices.push_back(nic.name());
     if (!nic.interface.empty() && !nic.subnets.empty()) interfaces.push_back(nic.interface);
   }
-  // Without a device, rdma is not used at all: no device has the name "none".
+  // If no RDMA device is allowed, rdma must not be used at all: no device has the name "none".
   if (devices.empty()) devices.emplace_back("none");
   HETCOMM_RETURN_IF_ERROR(
       config_.derive(variable::kRdmaNic, fmt::format("{}", fmt::join(devices, ","))));
-  if (interfaces.empty()) return {};  // none of these NICs has an address: sockets choose freely
+  if (interfaces.empty()) return {};  // no NIC has an address: sockets may use any interface
   return config_.derive(variable::kInterface, fmt::format("{}", fmt::join(interfaces, ",")));
 }
 
@@ -255,7 +256,7 @@ Status Context::choose_nics() {
   return {};
 }
 
-// Describes the host's NICs, and which of |chosen|, the rank's NICs, each device uses.
+// Describes the host's NICs, and records which of |chosen|, the rank's NICs, each device uses.
 void Context::describe_links(const topology::HostView& view, const std::vector<int>& chosen) {
   std::vector<std::vector<int>> devices;
   for (size_t device = 0; device < devices_.size(); ++device) {
@@ -283,7 +284,7 @@ void Context::describe_links(const topology::HostView& view, const std::vector<i
   }
 }
 
-// Decides the NUMA nodes of memory and threads on a host with several NUMA nodes.
+// Chooses the NUMA nodes of the rank's memory and of the library's threads.
 void Context::choose_nodes(const topology::HostView& view, const topology::RankLocation& location,
                            const std::vector<int>& nics) {
   const topology::RankNodes nodes =
@@ -310,8 +311,8 @@ void Context::choose_nodes(const topology::HostView& view, const topology::RankL
           : fmt::format("near {}", view.machine.nics[static_cast<size_t>(nics[0])].name()));
 }
 
-// Returns |node|, or any node if the kernel provides no memory on it: it is offline, or a container
-// forbids the query.
+// Returns |node|, or kAnyNumaNode if the kernel provides no memory on |node|, because it is offline
+// or a container forbids the query.
 int Context::usable_node(int node) {
   const auto known = std::find(refused_nodes_.begin(), refused_nodes_.end(), node);
   if (known != refused_nodes_.end()) return kAnyNumaNode;
@@ -327,7 +328,7 @@ bool Context::threads_follow_nics() const {
   return text.empty() || text == "auto";
 }
 
-// Places threads according to HETCOMM_PROGRESS_CPUS.
+// Restricts the library's threads to the processors that HETCOMM_PROGRESS_CPUS names.
 Status Context::name_processors() {
   const std::string_view text = config_.text(variable::kProgressCpus);
   if (threads_follow_nics() || text == "none") return {};
@@ -349,7 +350,7 @@ Status Context::name_processors() {
   return {};
 }
 
-// Places the library's own threads, within the processors that the process was given.
+// Restricts the library's own threads to those of the |wanted| processors that they may use.
 void Context::place_threads(ProcessorSet wanted, std::string_view why) {
   wanted.keep(inherited_);
   if (wanted.empty() || wanted == inherited_) return;
@@ -411,7 +412,7 @@ Result<size_t> Context::find_or_add_device(std::string_view kind, void* native,
   for (const NativeDevice& known : native_devices_) {
     if (known.native == native && known.kind == kind) return known.index;
   }
-  // Room is reserved first: a device that was added cannot be removed.
+  // Memory is reserved first, because a device cannot be removed once it has been added.
   NativeDevice added{std::string(kind), native, 0};
   native_devices_.reserve(native_devices_.size() + 1);
   Result<Device> device = make();
@@ -466,7 +467,7 @@ uint64_t Context::sweep(uint64_t now_ns) {
         }
         note_times(operation, now_ns);
         if (now_ns >= operation.run.deadline_ns) {
-          operation.run.deadline_ns = kForever;  // ended once only: copies may delay the end
+          operation.run.deadline_ns = kForever;  // end only once; copies may delay the end
           operation.communicator->end(operation, Code::kTimedOut,
                                       operation.phase == OperationPhase::kBehind
                                           ? "the deadline passed before a stream had come to it"
@@ -484,7 +485,7 @@ uint64_t Context::sweep(uint64_t now_ns) {
   return std::min(next, check_copies(now_ns));
 }
 
-// Reports devices whose copies do not end. Returns when to check again.
+// Reports devices whose copies do not end. Returns the time of the next check.
 uint64_t Context::check_copies(uint64_t now_ns) {
   const uint64_t limit_ns = devices_.copy_limit_ns();
   uint64_t next = kForever;

@@ -52,49 +52,50 @@ class Context final : private Sweeper, private CopyWarden {
   Log& log() { return *log_; }
   Engine& engine() { return engine_; }
   DeviceSet& devices() { return devices_; }
-  // Returns the number of the device of |kind| for |native|. If there is none yet, |make| makes it.
-  // Jobs that are created from now on take it into account when they choose NICs. Existing jobs
-  // keep their NICs, and the device uses those near it. [any-thread]
+  // Returns the number of the device of |kind| for |native|. If there is none yet, creates it by
+  // calling |make|. Jobs that are created from now on take it into account when they choose NICs.
+  // Existing jobs keep their NICs, and the device uses those near it. [any-thread]
   Result<size_t> find_or_add_device(std::string_view kind, void* native,
                                     const std::function<Result<Device>()>& make);
   // Takes ownership of |device| and returns its number; does neither on failure. The device gets
   // NICs as described at find_or_add_device(). [any-thread]
   Result<size_t> add_device(const Device& device);
   // Abandons device |index|, which is not the host: its operations end with DEVICE_LOST and |why|,
-  // and nothing is started on it any longer. Copies may continue (DeviceSet::abandoned).
-  // [any-thread]
+  // and nothing is started on it any longer. Copies in flight may continue (see
+  // DeviceSet::abandoned()). [any-thread]
   void abandon_device(size_t index, std::string_view why) HETCOMM_EXCLUDES(baton_role);
   const std::vector<std::unique_ptr<TransportFactory>>& factories() const { return factories_; }
 
   // Returns the machine and its NICs, which are read on first use. [any-thread]
   topology::HostTopology& topology() { return topology_; }
   // Returns the resources that a job uses. NICs and NUMA nodes are chosen on first use, and again
-  // after learn_devices() or a new device. No NIC is named if the choice has no effect, as is usual
-  // in a job that |stays_on_host|. Fails if the user has named a topology that cannot be used.
-  // [any-thread]
+  // after learn_devices() or a new device. If |stays_on_host| is true, the resources name no NIC
+  // unless the topology matters within a host. Fails if the user has specified a topology, NICs or
+  // fabrics that cannot be used. [any-thread]
   Result<const HostResources*> host_resources(bool stays_on_host);
   // Returns the devices on this host that other ranks of the host cannot see. [any-thread]
   std::vector<topology::PciAddress> hidden_devices() { return topology_.hidden_devices(); }
-  // Records that ranks of this host have devices at |addresses|. host_resources() counts them from
-  // now on. [any-thread]
+  // Records that ranks of this host have devices at |addresses|. host_resources() takes them into
+  // account from now on. [any-thread]
   void learn_devices(const std::vector<topology::PciAddress>& addresses);
-  // Returns the resources for a job of this rank only.
+  // Returns the resources for a job with no other rank.
   const HostResources& plain_resources() const { return plain_; }
   // Returns the NICs of |view|, which belongs to this context, in the order in which |device|'s
   // data uses them. A device of unknown location is treated as memory of this process's NUMA node.
   // [any-thread]
   topology::NicOrder nic_order(const topology::HostView& view, const Device& device) const;
-  // Returns the thread of the control planes. The first call starts it. [any-thread]
+  // Returns the thread that runs the control planes. The first call starts it. [any-thread]
   Result<liveness::ControlThread*> control_thread();
   // Add a job that the context's communicators use, and return all existing jobs, oldest first.
   void add_job(const std::shared_ptr<Job>& job);
   std::vector<std::shared_ptr<Job>> jobs();
   OverlapGuard& overlaps() { return overlaps_; }
-  // Count the existing objects of this context.
+  // Count the objects that exist in this context.
   void add_object() { objects_.fetch_add(1, std::memory_order_relaxed); }
   void drop_object() { objects_.fetch_sub(1, std::memory_order_release); }
-  // Records the start and deadline of a pending operation, counted from |now_ns|, unless that was
-  // done before. Returns the time of the operation's first check.
+  // Records |now_ns| as the start of a pending operation, and the resulting deadline, unless they
+  // are already recorded. Returns when the operation must be checked: at its deadline, or earlier,
+  // when it counts as stalled.
   uint64_t note_times(Operation& operation, uint64_t now_ns) const;
   bool in_use() const { return objects_.load(std::memory_order_acquire) != 0; }
 

@@ -20,8 +20,8 @@ bool AbandonedCopies::List::use(const Device& device) const {
 
 AbandonedCopies::~AbandonedCopies() {
   if (none()) return;
-  // The copies and resources stay until the process ends. They remain reachable, so that no tool
-  // reports a leak.
+  // The copies and resources stay until the process ends. They remain reachable, so leak checkers
+  // do not report them.
   struct Left {
     std::list<AbandonedCopy> copies;
     std::list<std::unique_ptr<Kept>> kept;

@@ -1,10 +1,10 @@
-// AbandonedCopies records copies of devices that were abandoned (hetcomm_device_abandon).
-// Operations no longer wait for such copies.
+// AbandonedCopies records copies that were in flight on devices when these were abandoned
+// (hetcomm_device_abandon()). Operations no longer wait for such copies.
 //
 // Such a copy may end at any time, or never. Until then it may read and write its memory, and calls
-// of its device may wait for it. So everything that the copy uses is kept here until it has ended.
-// Resources still in use when this object is destroyed stay until the process ends. All functions
-// are [any-thread].
+// to its device may wait for it. So all resources that the copy uses are kept here until it has
+// ended. Resources still in use when this object is destroyed stay until the process ends. All
+// functions are [any-thread].
 #pragma once
 
 #include <atomic>
@@ -42,7 +42,7 @@ struct HostRange {
   }
 };
 
-// A copy that no operation waits for.
+// A copy that no operation waits for any longer.
 struct AbandonedCopy {
   const Device* device = nullptr;
   void* event = nullptr;  // completes with the copy; null: nothing signals its end
@@ -56,14 +56,14 @@ class AbandonedCopies {
   class List {
    public:
     bool touch(const HostRange& host) const;
-    // Returns whether a call of |device| that frees an object, or waits for one, may have to wait
+    // Returns whether a call to |device| that frees an object, or waits for one, may have to wait
     // for a copy in the list.
     bool use(const Device& device) const;
 
    private:
     friend class AbandonedCopies;
     std::list<AbandonedCopy> copies_;
-    bool is_incomplete_ = false;  // a copy could not be recorded: it may touch everything
+    bool is_incomplete_ = false;  // a copy could not be recorded and may touch any memory
   };
   // A resource that abandoned copies may still use. It is destroyed once no copy uses it.
   class Kept {
@@ -87,7 +87,7 @@ class AbandonedCopies {
   void add(const AbandonedCopy& copy) noexcept;
   bool touch(const HostRange& host) const;
   bool use(const Device& device) const;
-  // Keeps |what| unless it is null. If out of memory for the record, |what| is never destroyed.
+  // Keeps |what| unless it is null. If memory for the record runs out, |what| is never destroyed.
   void keep(std::unique_ptr<Kept> what) noexcept;
   // If |is_used| returns true for the copies, keeps the result of make() and returns true.
   // Otherwise returns false.
@@ -100,15 +100,15 @@ class AbandonedCopies {
     keep(std::unique_ptr<Kept>(make()));
     return true;
   }
-  // Keeps |thing|, an owner of |host|, if some copy may touch |host|; otherwise leaves it to the
-  // caller.
+  // Takes over |thing|, the owner of |host|, and returns true if a copy may touch |host|. Otherwise
+  // returns false.
   template <typename Thing>
   bool keep_if_touched(const HostRange& host, Thing& thing) noexcept;
-  // Forgets copies that have ended, and destroys the resources that no copy uses any longer. This
-  // calls the devices, and these calls may wait for users' streams.
+  // Forgets copies that have ended, and destroys the resources that no copy uses any longer. The
+  // calls to the devices may wait for users' streams.
   void look();
-  // Returns whether |device|, which is about to be destroyed, must stay. If false, no kept resource
-  // refers to it any longer.
+  // Returns whether |device|, which is about to be destroyed, must be kept. If not, no kept
+  // resource refers to |device| any longer.
   bool must_stay(const Device& device);
 
  private:

@@ -1,5 +1,5 @@
-// BlockingChunks provides host memory for copies that a caller waits for. It keeps some of the
-// memory for reuse. [any-thread]
+// BlockingChunks provides host memory for blocking copies. It keeps some of the memory for reuse.
+// [any-thread]
 #pragma once
 
 #include <array>
@@ -14,11 +14,11 @@ namespace hetcomm {
 class BlockingChunks {
  public:
   using Memory = std::unique_ptr<std::byte[]>;
-  // Largest size of a chunk. NVIDIA's OpenCL (driver 580) may hang forever in a copy of more than 4
-  // MiB to host memory that is not pinned, while its threads finish commands of another queue.
+  // The largest size of a chunk. NVIDIA's OpenCL (driver 580) may hang forever in a copy of more
+  // than 4 MiB to unpinned host memory while its threads complete commands of another queue.
   static constexpr uint64_t kBytes = 2u << 20;
 
-  // Returns a chunk of |bytes|. May throw std::bad_alloc.
+  // Returns a chunk of at least |bytes|, which must not exceed kBytes. May throw std::bad_alloc.
   Memory take(uint64_t bytes) {
     if (bytes > kMinKeptBytes) {
       const std::lock_guard lock(mutex_);

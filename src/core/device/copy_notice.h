@@ -1,5 +1,5 @@
-// CopyNotice owns the descriptor by which devices end a sleep when copies have completed
-// (event_notify). The descriptor is made when the first copy needs it, so that a context without
+// CopyNotice owns the eventfd that devices signal (event_notify) when copies complete, to wake a
+// sleeping thread. The descriptor is created when the first copy needs it, so a context without
 // devices has none. Devices may write to it until they are destroyed.
 #pragma once
 

@@ -1,4 +1,4 @@
-// CopyWatch measures how long copies of a device have been in flight without one ending.
+// CopyWatch measures how long copies of a device have been in flight without any of them ending.
 #pragma once
 
 #include <atomic>
@@ -20,8 +20,8 @@ class CopyWatch {
     is_reported_ = false;
     return true;
   }
-  // Records that a copy has ended, or that no operation waits for it any longer. Returns whether
-  // the other copies, which had hung, must be watched again.
+  // Records that a copy has ended, or that no operation waits for it any longer. Returns true if a
+  // hang was reported before and other copies are in flight, which must then be watched again.
   bool end(uint64_t at_ns) {
     since_ns_.store(at_ns, std::memory_order_relaxed);
     under_way_.store(under_way() - 1, std::memory_order_relaxed);
@@ -36,8 +36,9 @@ class CopyWatch {
     return now > since_ns() + kLongNs;
   }
   uint64_t since_ns() const { return since_ns_.load(std::memory_order_relaxed); }
-  // Returns the time at which no copy will have ended for |limit_ns|. Returns kForever if none is
-  // in flight or the hang was reported.
+  // Returns the time at which a hang must be reported: |limit_ns| after a copy last ended, or after
+  // the first one started. Returns kForever if no copy is in flight or the hang was already
+  // reported.
   uint64_t overdue_at(uint64_t limit_ns) const {
     return under_way() == 0 || is_reported_ ? kForever : deadline_after(since_ns(), limit_ns);
   }

@@ -34,7 +34,7 @@ void DeviceKinds::add(const Device& device, size_t index) {
   if (is_first) count_.store(count + 1, std::memory_order_release);
 }
 
-// Queries the devices of one kind. A device without locate() forms its own kind.
+// Queries the devices of one kind. A device without locate() is a kind by itself.
 Code DeviceKinds::ask(const Kind& kind, size_t count, const void* address, Found* out_found,
                       size_t* out_failed) {
   hetcomm_device_place_t found{};

@@ -28,22 +28,23 @@ class DeviceKinds {
   DeviceKinds(const DeviceKinds&) = delete;
   DeviceKinds& operator=(const DeviceKinds&) = delete;
 
-  // Makes room for one more device, while there are fewer than kMaxDevices. Returns false if out of
-  // memory. Only one thread at a time may make room and add.
+  // Reserves memory for one more device. There must be fewer than kMaxDevices. Returns false if out
+  // of memory. Only one thread at a time may call make_room() and add().
   bool make_room();
   // Adds device number |index|, which lives as long as this object. Call make_room() first.
   void add(const Device& device, size_t index);
-  // Finds the allocation that contains |address|, which may be any number, among the devices whose
-  // memory the CPU may not touch. kNotFound: there is none, and no device has failed. With any
-  // other error, a device has failed or its memory was freed, and |*out_failed| is the number of
-  // that device or of another one of its kind. [any-thread]
+  // Finds the allocation that contains |address|, which can be any value, on the devices whose
+  // memory the CPU cannot access. Returns kNotFound if there is none and no device has failed. With
+  // any other error, a device has failed or its memory was freed, and |*out_failed| is the number
+  // of that device or of another one of its kind. [any-thread]
   Code find(const void* address, Found* out_found, size_t* out_failed) const;
-  // Returns whether |address|, for which find() has returned kNotFound, names a vendor object of
-  // device |*out_device| and no host memory. [any-thread]
+  // Returns whether |address|, for which find() has returned kNotFound, is a handle of a vendor
+  // object and not an address of host memory. |*out_device| is then a device of that vendor.
+  // [any-thread]
   bool is_object(const void* address, size_t* out_device) const;
 
  private:
-  // Devices that one vendor call queries.
+  // The devices that a single vendor call can query.
   struct Kind {
     const DeviceTable* table;  // table of the first device
     std::array<void*, kMaxDevices> instances;

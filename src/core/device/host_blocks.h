@@ -25,7 +25,7 @@ class HostBlocks {
 
   // Keeps up to |most_kept| unused bytes, plus the size of the largest block so far if that is
   // larger than |most_kept|. Memory that |abandoned| copies may touch is not reused. |abandoned|
-  // outlives this.
+  // outlives this object, and may be null.
   explicit HostBlocks(uint64_t most_kept, AbandonedCopies* abandoned = nullptr)
       : most_kept_(most_kept), abandoned_(abandoned) {}
   ~HostBlocks() { drop_kept(); }
@@ -73,12 +73,12 @@ class HostBlocks {
   }
 
  private:
-  // Header of a kept block: lists run through the blocks, so that give() allocates no memory.
+  // The header of a kept block. The lists are intrusive, so give() allocates no memory.
   struct Kept {
     uint64_t size;  // bytes of the block
     Kept* newer;    // the kept block that was given back next
     Kept* older;
-    Kept* next;  // in the list of its size, latest first
+    Kept* next;  // in the list for its size, latest first
     Kept* previous;
   };
   // The most blocks of one list that take() checks.

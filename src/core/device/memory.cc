@@ -25,7 +25,7 @@ static_assert(DeviceSet::kMaxDevices == HETCOMM_MAX_DEVICES);
 
 namespace {
 
-// Returns the Status for |status|. |what| names the action.
+// Converts |status|, the result of a vendor call, to a Status. |what| names the action.
 Status device_status(const Device& device, hetcomm_status_t status, std::string_view what) {
   if (status == HETCOMM_OK) return {};
   return Status(static_cast<Code>(status), fmt::format("{}: {} failed: {}", device.table->kind,
@@ -38,8 +38,8 @@ Status out_of_range(uint64_t offset, uint64_t length, uint64_t size) {
       fmt::format("offset {} and length {} end past the memory's {} bytes", offset, length, size));
 }
 
-// An object of a device that is freed later. The destructor of the derived class frees it, once no
-// abandoned copy can make that call wait.
+// An object of a device whose release is deferred until no abandoned copy can block it. The
+// destructor of the derived class releases the object.
 class KeptByDevice : public AbandonedCopies::Kept {
  public:
   explicit KeptByDevice(const Device& device) : device_(device) {}
@@ -87,7 +87,7 @@ DeviceSet::~DeviceSet() {
     Entry& entry = *entries_[i];
     if (abandoned_.must_stay(entry.device)) {
       notice_.leave_open();
-      static_cast<void>(entries_[i].release());  // remaining objects refer to the device
+      static_cast<void>(entries_[i].release());  // kept objects still refer to the device
       continue;
     }
     for (void* stream : entry.streams) {
@@ -146,7 +146,7 @@ void DeviceSet::drop_stream(size_t index, StreamDirection direction) {
 }
 
 bool DeviceSet::ends_sleep(const Device& device, void* event, bool* asked) {
-  // A thread that has read the descriptor since may have consumed the notice.
+  // Another thread may already have consumed the notice, so the event itself is queried.
   if (*asked) return device.table->event_query(device.instance, event) == HETCOMM_PENDING;
   if (device.table->event_notify == nullptr) return false;
   const int file = notice_.fd();
@@ -191,8 +191,8 @@ void DeviceSet::look_at_abandoned() {
   if (const NoHolds none(calls_); none) abandoned_.look();
 }
 
-// Ends |thing| of device |index| by the destructor of Kept. Defers that if an abandoned copy could
-// make the call wait.
+// Releases |thing|, an object of device |index|, in the destructor of Kept. Defers the release if
+// it could wait for an abandoned copy.
 template <typename Kept>
 void DeviceSet::end(size_t index, void* thing) {
   const Device& owner = device(index);
@@ -222,8 +222,8 @@ void DeviceSet::note_memory(size_t index, const void* address, uint64_t size) {
   }
 }
 
-// Asks the devices whether |address| is theirs. The bounds do not decide that: the addresses of a
-// device may be handles, and host memory can lie next to them.
+// Queries the devices for |address|. The bounds alone cannot decide: the addresses of a device may
+// be handles, and host memory can be located between them.
 Code DeviceSet::ask_devices(uint64_t address) const {
   if (address > highest_forbidden_.load(std::memory_order_relaxed)) return Code::kOk;
   DeviceKinds::Found found;
@@ -302,8 +302,8 @@ Status Memory::read(uint64_t offset, void* destination, uint64_t length) {
   return copy_and_wait(StreamDirection::kToHost, offset, destination, length);
 }
 
-// A copy that its caller waits for, piece by piece through two chunks: while the device copies one
-// chunk, the other is filled or emptied.
+// A blocking copy, in pieces through two chunks of host memory: while the device copies one chunk,
+// the other is filled or emptied.
 class Memory::BlockingCopy {
  public:
   BlockingCopy(DeviceSet& devices, size_t index, StreamDirection direction, const void* address)
@@ -365,12 +365,13 @@ class Memory::BlockingCopy {
       piece.event = event;
       return {};
     }
-    // The copy may be running, and no event would signal its end.
+    // The copy may be running without an event that would signal its end. Destroying the stream
+    // waits for the copy.
     table.stream_destroy(device_.instance, std::exchange(stream_, nullptr));
     return device_status(device_, status, "copying");
   }
 
-  // Finishes the running copy, if there is one, and returns its result.
+  // Finishes the running copy of |piece|, if there is one, and returns its result.
   Status finish(Piece& piece) {
     if (piece.event == nullptr) return {};
     HETCOMM_RETURN_IF_ERROR(wait(piece));
@@ -378,7 +379,7 @@ class Memory::BlockingCopy {
     return {};
   }
 
-  // Waits for the piece's copy. Afterwards its event is null, unless the device was abandoned.
+  // Waits for the copy of |piece|. Afterwards the event is null, unless the device was abandoned.
   Status wait(Piece& piece) {
     constexpr uint64_t kSpinNs = 50'000;
     constexpr uint64_t kLongestNapNs = 500'000;
@@ -407,7 +408,7 @@ class Memory::BlockingCopy {
     }
   }
 
-  // Leaves the piece's copy, which may still run, to AbandonedCopies.
+  // Hands the piece's copy, which may still be running, to AbandonedCopies.
   void abandon(Piece& piece) {
     const HostRange host = HostRange::of(piece.chunk.get(), piece.bytes);
     devices_.abandoned().add({.device = &device_, .event = piece.event, .host = host});
@@ -420,7 +421,7 @@ class Memory::BlockingCopy {
   const Device& device_;
   const bool to_host_;
   void* const address_;
-  uint64_t most_ = 0;  // most bytes in a piece
+  uint64_t most_ = 0;  // size of a full piece
   void* stream_ = nullptr;
   std::array<Piece, 2> pieces_;
 };

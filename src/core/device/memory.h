@@ -24,21 +24,21 @@ namespace hetcomm {
 
 class Memory;
 
-// kAside: between devices or inside one, without the host.
+// kAside: between two devices or within one, not to or from the host.
 enum class StreamDirection : uint8_t { kToHost, kFromHost, kAside };
 inline constexpr size_t kStreamDirections = 3;
 
-// A user of memories has announced memories to others, and is notified when one is destroyed.
+// A MemoryUser keeps references to memories, and is notified before one is destroyed.
 class MemoryUser {
  public:
-  // Forgets |memory|, which is about to be destroyed. No operation uses it.
+  // Drops all references to |memory|, which is about to be destroyed. No operation uses it.
   virtual void forget(const Memory& memory) HETCOMM_UNDER_BATON = 0;
 
  protected:
   ~MemoryUser() = default;
 };
 
-// A user of devices starts copies, and waits for them and for users' streams.
+// A DeviceUser starts copies on devices, and waits for them and for users' streams.
 class DeviceUser {
  public:
   // Stops waiting for device |index|, which was abandoned.
@@ -52,13 +52,13 @@ class DeviceUser {
   ~DeviceUser() = default;
 };
 
-// Monitors copies that do not end.
+// Checks for copies that do not end.
 class CopyWarden {
  public:
-  // Schedules a check of a device's copies at |at_ns|, when they may have hung.
+  // Schedules a check for hung copies at |at_ns|.
   virtual void look_at_copies(uint64_t at_ns) HETCOMM_UNDER_BATON = 0;
-  // Reports that a thread has waited since |started_ns| for |what|, a copy of device |index|, for
-  // longer than any copy should take. [any-thread]
+  // Reports that a thread has waited since |started_ns| for a copy of device |index|, which is
+  // longer than any copy should take. |what| describes the copy. [any-thread]
   virtual void on_hang(size_t index, std::string_view what, uint64_t started_ns)
       HETCOMM_EXCLUDES(baton_role) = 0;
 
@@ -77,17 +77,19 @@ class DeviceSet {
   DeviceSet& operator=(const DeviceSet&) = delete;
 
   // Takes ownership of |device| and returns its number. Fails, without taking ownership, if the
-  // device's table is incomplete or there is no room. One thread at a time.
+  // device's table is incomplete, the set is full, or memory runs out. Only one thread at a time
+  // may call this.
   Result<size_t> add(Device device);
-  // The notice by which completed copies end a sleep in its poller.
+  // Returns the notice through which completed copies wake a thread that sleeps in the poller.
   CopyNotice& notice() { return notice_; }
-  // Returns whether a sleep that begins now ends when |event| of |device| completes. |*asked| is
-  // set once the device has promised that, and must be passed again for the same event.
+  // Returns whether the completion of |event| of |device| will end a sleep that begins now.
+  // |*asked| is set once the device has promised to signal the notice. It must be passed again for
+  // the same event.
   bool ends_sleep(const Device& device, void* event, bool* asked) HETCOMM_UNDER_BATON;
   // The next two are [any-thread].
   size_t size() const { return size_.load(std::memory_order_acquire); }
   const Device& device(size_t index) const { return entries_[index]->device; }
-  // Returns the stream of one direction, which the first call makes.
+  // Returns the stream for |direction|. The first call creates it.
   Result<void*> stream(size_t index, StreamDirection direction) HETCOMM_UNDER_BATON;
   // Waits for all work in the stream and destroys it; the next stream() call makes a new one.
   void end_stream(size_t index, StreamDirection direction, const NoHolds& none) HETCOMM_UNDER_BATON;
@@ -100,7 +102,7 @@ class DeviceSet {
   void forget(const Memory& memory) HETCOMM_UNDER_BATON {
     for (MemoryUser* user : users_) user->forget(memory);
   }
-  // Records that some transport may reach device memory without staging. [any-thread]
+  // Records that a transport may be able to access device memory without staging. [any-thread]
   void set_reachable() { reachable_.store(true, std::memory_order_release); }
   // Starts watching copies: |warden| is notified if no copy has ended for |limit_ns| while some are
   // in flight.
@@ -116,7 +118,7 @@ class DeviceSet {
     if (entries_[index]->watch.end(now_ns)) [[unlikely]]
       arrange_look(now_ns);
   }
-  // Records that the copies are checked next at |at_ns|. 0: no check is planned.
+  // Records the time of the next check of copies; 0: no check is scheduled.
   void set_next_look(uint64_t at_ns) HETCOMM_UNDER_BATON { next_look_ns_ = at_ns; }
   CopyWatch& watch(size_t index) HETCOMM_UNDER_BATON { return entries_[index]->watch; }
   void on_hang(size_t index, std::string_view what, uint64_t started_ns) const {
@@ -131,7 +133,7 @@ class DeviceSet {
   // Abandons device |index| because of |why|: nothing is started on it any longer, and nothing
   // waits for it. Returns false if it was abandoned before.
   bool abandon(size_t index, std::string_view why) HETCOMM_UNDER_BATON;
-  // [any-thread]
+  // The next two are [any-thread].
   bool is_abandoned(size_t index) const {
     return entries_[index]->abandoned.load(std::memory_order_acquire);
   }
@@ -139,19 +141,19 @@ class DeviceSet {
   // Returns DEVICE_LOST and the reason if the device was abandoned, otherwise OK. [any-thread]
   Status check(size_t index) const;
   AbandonedCopies& abandoned() const { return abandoned_; }
-  // Frees memory that was kept for copies that have ended, unless users' streams are held back.
-  // [any-thread]
+  // Frees resources that were kept for abandoned copies that have ended, unless users' streams are
+  // held back. [any-thread]
   void look_at_abandoned();
   // Free an allocation of device |index|, release retained memory, or destroy a stream. The call is
   // deferred if it could wait for an abandoned copy. [any-thread]
   void free(size_t index, void* address);
   void release(size_t index, void* address);
   void destroy_stream(size_t index, void* stream);
-  // The library's memory for copies that a caller waits for. [any-thread]
+  // Returns the host memory for blocking copies. [any-thread]
   BlockingChunks& blocking_chunks() { return blocking_chunks_; }
 
-  // The record of which users' streams are held back, and of device calls that may wait for them.
-  // [any-thread]
+  // Returns the record of the users' streams that are held back, and of device calls that may wait
+  // for them. [any-thread]
   WaitingCalls& calls() { return calls_; }
   // Records that device |index| has had users' streams, which may be held back from now on.
   // [any-thread]
@@ -167,11 +169,11 @@ class DeviceSet {
   }
   // Records that device |index| has memory of |size| bytes at |address|. [any-thread]
   void note_memory(size_t index, const void* address, uint64_t size);
-  // Devices by kind, to look up the device to which an address belongs. [any-thread]
+  // Returns the devices by kind, to find the device to which an address belongs. [any-thread]
   const DeviceKinds& kinds() const { return kinds_; }
-  // Checks whether the CPU may touch |address|, which a caller takes for host memory. Returns
-  // kInvalidArgument if it lies in device memory, and another code if a device cannot tell. Costs
-  // one comparison until this context has had memory that the CPU may not touch. [any-thread]
+  // Checks whether the CPU can access |address|, which a user passed as host memory. Returns
+  // kInvalidArgument if it is in device memory, and another error if a device cannot tell. Costs
+  // one comparison until this context has had memory that the CPU cannot access. [any-thread]
   Code check_plain(uint64_t address) const {
     if (address < lowest_forbidden_.load(std::memory_order_relaxed)) [[likely]]
       return Code::kOk;
@@ -205,30 +207,30 @@ class DeviceSet {
   std::atomic<bool> has_abandoned_{false};
   CopyWarden* warden_ = nullptr;
   uint64_t copy_limit_ns_ = kForever;
-  uint64_t next_look_ns_ HETCOMM_GUARDED_BY_BATON = 0;  // when copies are checked next
+  uint64_t next_look_ns_ HETCOMM_GUARDED_BY_BATON = 0;  // time of the next check
   std::atomic<bool> reachable_{false};
   WaitingCalls calls_;  // destroyed before the devices
-  // Bounds of all memories that the CPU may not touch, past ones included.
+  // The bounds of all memories, past and present, that the CPU cannot access.
   std::atomic<uint64_t> highest_forbidden_{0};
   std::atomic<uint64_t> lowest_forbidden_{~uint64_t{0}};
 };
 
-// The base of Registration (src/core/memory/registration.h). A memory owns its registration by it,
-// without knowing the class.
+// The base of Registration (src/core/memory/registration.h). Memory owns its registration through
+// this class, so it does not depend on Registration.
 class RegistrationBase {
  public:
   virtual ~RegistrationBase() = default;
 };
 
-// A memory region of one device. It counts the pending operations that use it.
+// A memory region of one device. It counts the pending operations that use the region.
 class Memory {
  public:
   // Wraps memory at |address|. The destructor frees the memory on the device if |owned|. Otherwise
   // it calls the device's release(), if the device has one.
   Memory(DeviceSet& devices, size_t device, void* address, uint64_t size, bool owned);
   // Marks memory that the caller owns. The caller may free it, and allocate other memory at the
-  // same address, while this object exists. No transport reaches it, since the NICs' registrations
-  // would be out of date.
+  // same address, while this object exists. No transport accesses it directly, because
+  // registrations with NICs would become stale.
   struct Unowned {};
   Memory(DeviceSet& devices, size_t device, void* address, uint64_t size, Unowned /*tag*/);
   ~Memory();
@@ -238,22 +240,23 @@ class Memory {
   const Device& device() const { return devices_.device(device_); }
   size_t device_index() const { return device_; }
   void* address() const { return address_; }
-  // The start of the allocation that contains this memory. If unknown, this memory is taken for a
-  // whole allocation.
+  // Returns the start of the allocation that contains this memory. If it was not set, this memory
+  // is assumed to be a whole allocation.
   const void* allocation() const { return allocation_; }
   void set_allocation(const void* begin) { allocation_ = begin; }
   uint64_t size() const { return size_; }
-  bool owned() const { return owned_; }  // the device's allocator made it
+  bool owned() const { return owned_; }  // the destructor frees the memory
   bool host_accessible() const { return device().table->host_accessible; }
   // Returns DEVICE_LOST and the reason if the memory's device was abandoned, otherwise OK.
   Status check() const { return devices_.check(device_); }
-  // Returns whether [offset, offset + length) lies inside.
+  // Returns whether [offset, offset + length) is inside the memory.
   bool contains(uint64_t offset, uint64_t length) const {
     return offset <= size_ && length <= size_ - offset;
   }
 
-  // Returns addresses that stand for this memory in extents (DeviceRange). The first call makes
-  // them. Returns null if no transport may reach the device, or there is no room. [any-thread]
+  // Returns the placeholder: reserved addresses that represent this memory in extents (see
+  // DeviceRange). The first call reserves them. Returns null if no transport may access the memory
+  // directly, or if no addresses can be reserved. [any-thread]
   std::byte* placeholder();
   std::byte* known_placeholder() const { return placeholder_.load(std::memory_order_acquire); }
   // Returns whether the device needs flush_remote_writes(), which makes earlier writes by NICs
@@ -261,9 +264,9 @@ class Memory {
   bool needs_flush() const { return device().table->flush_remote_writes != nullptr; }
   Status flush_remote_writes() const;
 
-  // Make blocking copies for set-up and tests, each on its own stream and through library memory.
-  // DEVICE_LOST: the device was abandoned, perhaps during the call. A copy may then still run, but
-  // touches this memory only.
+  // Make blocking copies, for set-up and tests. A copy of device memory uses its own stream and
+  // goes through host memory of the library. DEVICE_LOST: the device was abandoned, perhaps during
+  // the call. The copy may then still run, but it does not access the caller's memory.
   Status write(uint64_t offset, const void* source, uint64_t length);
   Status read(uint64_t offset, void* destination, uint64_t length);
 
@@ -285,8 +288,8 @@ class Memory {
   const void* allocation_ = address_;
   uint64_t size_;
   bool owned_;
-  bool releases_;          // the device is notified when this memory is destroyed
-  bool reachable_ = true;  // transports may reach it
+  bool releases_;          // the destructor calls the device's release()
+  bool reachable_ = true;  // transports may access it directly
   std::atomic<std::byte*> placeholder_{nullptr};
   std::atomic<uint32_t> uses_{0};
 };

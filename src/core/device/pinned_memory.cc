@@ -57,11 +57,12 @@ bool PinnedMemory::allocate(DeviceSet& devices, const Device* maker, size_t size
   return true;
 }
 
-// Asks the first |count| devices to pin the memory. |pinning_| must have room.
+// Pins the memory for those of the first |count| devices that have not been tried. |pinning_| must
+// have capacity for them.
 void PinnedMemory::pin(const DeviceSet& devices, size_t count) {
   for (; met_ < count; ++met_) {
     const Device& device = devices.device(met_);
-    // Calls of a device with abandoned copies could wait for those copies.
+    // Calls to a device with abandoned copies could wait for those copies.
     if (devices.is_abandoned(met_) || devices.abandoned().use(device)) continue;
     if (device.table->pin_host != nullptr &&
         device.table->pin_host(device.instance, bytes_, size_) == HETCOMM_OK) {
@@ -70,8 +71,8 @@ void PinnedMemory::pin(const DeviceSet& devices, size_t count) {
   }
 }
 
-// Asks devices added later to pin the memory. Copies also work without pinning, but more slowly, so
-// a failure is ignored.
+// Pins the memory for devices that were added later. Copies also work without pinning, but more
+// slowly, so a failure is ignored.
 void PinnedMemory::pin_for_more(DeviceSet& devices) {
   const NoHolds none(devices.calls());
   if (!none) return;
@@ -132,7 +133,7 @@ void PinnedMemory::free() {
   if (abandoned_ != nullptr && !abandoned_->none() &&
       abandoned_->keep_if([this](const auto& copies) { return is_used(copies); },
                           [this] { return new (std::nothrow) Kept(*this); })) {
-    // If out of memory for the record, the memory is never freed.
+    // If the record could not be allocated, the memory is never freed.
     static_cast<void>(plain_.release());
     forget();
     return;

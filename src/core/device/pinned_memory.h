@@ -1,10 +1,10 @@
 // PinnedMemory is host memory that the copy engines of devices reach at full speed. It comes from a
-// device's own allocator if the device has one. Otherwise every device was asked to pin it.
-// Copies also work with other memory, but more slowly.
+// device's own allocator if the device has one. Otherwise, all devices that can pin host memory pin
+// it. Copies also work with unpinned memory, but more slowly.
 //
 // Memory that is freed while users' streams are held back is released when the last hold has ended
-// (WaitingCalls). Memory that a copy of an abandoned device may still use is released when that
-// copy has ended (AbandonedCopies).
+// (see WaitingCalls). Memory that a copy of an abandoned device may still use is released when that
+// copy has ended (see AbandonedCopies).
 #pragma once
 
 #include <cstddef>
@@ -42,12 +42,12 @@ class PinnedMemory {
   enum class Sharing : bool { kNo, kYes };
 
   // Allocates |size| bytes from the allocator of |maker|. If |maker| is null, has no allocator, or
-  // cannot allocate now, allocates them near NUMA node |node|. Returns false if out of memory. The
-  // devices outlive this object. May throw std::bad_alloc.
+  // cannot allocate now, allocates them near NUMA node |node| and pins them. Returns false if out
+  // of memory. The devices outlive this object. May throw std::bad_alloc.
   bool allocate(DeviceSet& devices, const Device* maker, size_t size, int node, const NoHolds& none,
                 Sharing sharing = Sharing::kNo);
   // Acts like allocate() if |*pins| is true and no user's stream is held back. Otherwise allocates
-  // memory that no device knows of, since pinning might wait for a held stream, and sets |*pins| to
+  // memory without pinning it, since pinning might wait for a held stream, and sets |*pins| to
   // false.
   bool allocate_unless_held(DeviceSet& devices, const Device* maker, size_t size, int node,
                             bool* pins, Sharing sharing = Sharing::kNo);
@@ -60,32 +60,33 @@ class PinnedMemory {
   }
 
   std::byte* get() const { return bytes_; }
-  // Returns the file that the memory maps from |*offset| on; -1 if there is none.
+  // Returns the file that backs the memory, which starts at |*offset| in the file; -1 if there is
+  // none.
   int file(uint64_t* offset) const;
   HostRange range() const { return HostRange::of(bytes_, size_); }
-  // Returns whether some device knows of the memory.
+  // Returns whether a device has allocated or pinned the memory.
   bool is_pinned() const { return maker_ != nullptr || !pinning_.empty(); }
 
  private:
   class Kept;
 
-  // Allocates memory that no device knows of.
+  // Allocates memory without pinning it.
   bool allocate_pageable(const DeviceSet& devices, size_t size, int node, Sharing sharing);
   void pin_for_more(DeviceSet& devices);
   void pin(const DeviceSet& devices, size_t count);
   void free();
-  // Resets the object. Frees only plain memory.
+  // Resets the members. Frees only |plain_|.
   void forget();
   bool is_used(const AbandonedCopies::List& copies) const;
 
-  DeviceSet* devices_ = nullptr;   // set by allocate(): devices may know of the memory
+  DeviceSet* devices_ = nullptr;   // set by allocate(): devices may have pinned the memory
   const Device* maker_ = nullptr;  // device whose allocator made the memory
-  const Device* host_ = nullptr;   // the host's device, if it made the memory as a file
+  const Device* host_ = nullptr;   // the host device, if its allocator made the memory, as a file
   std::vector<const Device*> pinning_;
   NumaMemory plain_;
   std::byte* bytes_ = nullptr;
   size_t size_ = 0;
-  size_t met_ = 0;  // number of devices asked to pin it; 0: none will be
+  size_t met_ = 0;  // number of devices tried for pinning; 0: none will be
   AbandonedCopies* abandoned_ = nullptr;
 };
 

@@ -9,8 +9,8 @@
 
 namespace hetcomm {
 
-// Returns |size| rounded up, so that operations of nearly equal size share blocks: at most an
-// eighth of a block is unused.
+// Returns |size| rounded up, so operations of similar sizes can share blocks. In blocks of more
+// than 64 KiB, less than an eighth is unused.
 uint64_t StandIns::rounded(uint64_t size) {
   constexpr uint64_t kSmallest = 64u << 10;
   if (size <= kSmallest) return kSmallest;
@@ -20,7 +20,7 @@ uint64_t StandIns::rounded(uint64_t size) {
 
 StandIns::Memory StandIns::take(uint64_t size, const BlockKind& kind) {
   Memory memory;
-  make_room(kept_, made_ + 1 - kept_.size());  // so that give() allocates nothing
+  make_room(kept_, made_ + 1 - kept_.size());  // so give() does not allocate
   if (!stranded_.empty()) [[unlikely]]
     take_back_stranded();
   const uint64_t bytes = rounded(size);

@@ -17,8 +17,8 @@ namespace hetcomm {
 
 class StandIns {
  public:
-  // The kind of a block: its NUMA node, the device that allocates it if one does, and whether
-  // devices pin it.
+  // The kind of a block: its NUMA node, the device that allocates it (null if none does), and
+  // whether devices pin it.
   struct BlockKind {
     int node = kAnyNumaNode;
     const Device* allocator = nullptr;
@@ -34,7 +34,7 @@ class StandIns {
   };
 
  public:
-  // A run of bytes. Its destructor gives it back to its StandIns.
+  // A block that StandIns has lent. Its destructor gives it back.
   class Memory {
    public:
     Memory() = default;
@@ -62,7 +62,7 @@ class StandIns {
 
   // Keeps up to |most_kept| unused bytes, or twice the size of the largest block if that is more,
   // since an operation may need one block to send and one to receive. The devices outlive this
-  // object. It outlives the memory that it has given out.
+  // object. This object outlives the memory that it has lent.
   StandIns(DeviceSet& devices, uint64_t most_kept) : devices_(devices), most_kept_(most_kept) {}
   StandIns(const StandIns&) = delete;
   StandIns& operator=(const StandIns&) = delete;

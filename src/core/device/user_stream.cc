@@ -100,8 +100,8 @@ void UserStream::close(const Device& device, const Opened& opened) {
   if (opened.own != nullptr) device.table->stream_destroy(device.instance, opened.own);
 }
 
-// A stream of an abandoned device. The destructor closes the stream. It runs once no abandoned copy
-// can make the closing calls wait.
+// A user's stream whose closing is deferred until no abandoned copy can block it. The destructor
+// closes the stream.
 class KeptUserStream final : public AbandonedCopies::Kept {
  public:
   KeptUserStream(const Device& device, const UserStream::Opened& opened)

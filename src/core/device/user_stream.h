@@ -1,12 +1,12 @@
-// UserStream is a stream of a user, in whose order operations are placed.
+// UserStream is a user's stream. Operations can be put in order with the work in it.
 //
 //   post --> record(): puts an event after the earlier work --> hold(): later work waits
 //        --> the event completes --> the operations start and end --> the hold ends
 //
-// If operations wait for several streams, marks in all streams are recorded before the first
-// stream is held back. Otherwise two threads could each wait for a stream that the other holds.
+// If operations wait for several streams, marks in all streams are recorded before the first stream
+// is held back. Otherwise two threads could each wait for a stream that the other holds.
 //
-// The library copies nothing in a user's stream.
+// The library itself enqueues no copies in a user's stream.
 #pragma once
 
 #include <atomic>
@@ -55,8 +55,8 @@ struct StreamMark {
     forget_event();
   }
   void forget_event();
-  // Abandons the mark, because its device was abandoned and may never reach it. Calls that could
-  // wait for the mark are deferred.
+  // Abandons the mark. Its device was abandoned, so the stream may never reach the mark. Calls that
+  // could wait for the mark are deferred.
   void abandon();
 
   UserStream* stream = nullptr;
@@ -67,7 +67,7 @@ struct StreamMark {
 
 class UserStream {
  public:
-  // An open stream of a device. If |own| is not null, the library has made the stream.
+  // An open stream of a device. If |own| is not null, the library has created the stream.
   struct Opened {
     void* native = nullptr;  // the vendor's stream handle
     void* user_stream = nullptr;
@@ -75,16 +75,17 @@ class UserStream {
     bool held = true;  // the stream waits for the operations that name it
   };
   // Opens the stream |native| of device |index|. |held|: whether the stream is held back for its
-  // operations. UNSUPPORTED: the device has no such streams. INVALID_ARGUMENT: |native| is not one
-  // of its streams.
+  // operations. Fails with kUnsupported if the device has no user streams, or cannot hold streams
+  // back although |held| is true. Fails with kInvalidArgument if |native| is not one of its
+  // streams.
   static Result<Opened> open(const DeviceSet& devices, size_t index, void* native, bool held);
-  // Makes a new stream of device |index|.
+  // Creates a new stream of device |index|.
   static Result<Opened> create(const DeviceSet& devices, size_t index, bool held);
   static void close(const Device& device, const Opened& opened);
   // Takes ownership of |opened|.
   UserStream(DeviceSet& devices, size_t index, const Opened& opened)
       : devices_(devices), index_(index), opened_(opened) {}
-  // Call this without the baton: the vendor may wait.
+  // Call this without the baton, because vendor calls may block.
   ~UserStream();
   UserStream(const UserStream&) = delete;
   UserStream& operator=(const UserStream&) = delete;

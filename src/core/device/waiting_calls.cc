@@ -31,7 +31,7 @@ void EndingCall::make() {
   memory.reset();
 }
 
-// A deferred call of an abandoned device. The destructor makes the call.
+// A call that is deferred until no abandoned copy can block it. The destructor makes the call.
 class KeptCall final : public AbandonedCopies::Kept {
  public:
   explicit KeptCall(EndingCall&& call) noexcept : call_(std::move(call)) {}
@@ -46,7 +46,7 @@ class KeptCall final : public AbandonedCopies::Kept {
   EndingCall call_;
 };
 
-// Makes |call|, or defers it until no abandoned copy can make it wait. Releases events immediately.
+// Makes |call|, or defers it until no abandoned copy can block it. Releases events immediately.
 void WaitingCalls::finish(EndingCall& call) {
   const auto is_used = [&](const auto& copies) { return copies.use(*call.device); };
   const auto make = [&] { return new (std::nothrow) KeptCall(std::move(call)); };
@@ -55,7 +55,7 @@ void WaitingCalls::finish(EndingCall& call) {
     call.make();
     return;
   }
-  static_cast<void>(call.memory.release());  // not null only if no record could be made
+  static_cast<void>(call.memory.release());  // leaks the memory if no KeptCall could be allocated
 }
 
 void WaitingCalls::make_or_put_off(EndingCall call) {
@@ -64,8 +64,8 @@ void WaitingCalls::make_or_put_off(EndingCall call) {
     finish(call);
     return;
   }
-  // All calls but those for events keep their order, since the last call to unpin some memory also
-  // frees it.
+  // Calls other than event releases are made in order, since the last call to unpin some memory
+  // also frees it.
   if (is_event || others_left_.load(std::memory_order_acquire) == 0) {
     if (const NoHolds none(*this); none) {
       finish(call);
@@ -153,7 +153,7 @@ void WaitingCalls::start_helper() {
     const SignalsBlocked blocked;
     helper_ = std::thread([this] { help(); });
   } catch (const std::system_error&) {
-    // Events stay deferred until a thread can be made.
+    // Events stay deferred until a thread can be started.
   }
 }
 

@@ -1,5 +1,6 @@
 // WaitingCalls makes or defers vendor calls that may wait until users' streams resume. With many
-// vendors these are the calls that free memory, pin and unpin, end a stream or release an event.
+// vendors these are the calls that free memory, pin and unpin, destroy a stream or release an
+// event.
 //
 //   under the baton, without holds (NoHolds) --> made immediately; no hold can begin
 //   under the baton, with a hold             --> deferred until the last hold has ended
@@ -9,12 +10,12 @@
 // A thread that waited under the baton would wait forever: the hold ends with an operation, which
 // only makes progress under the baton.
 //
-// A device whose copies do not end counts as held back. Calls of an abandoned device wait until its
-// abandoned copies have ended (AbandonedCopies).
+// A device whose copies seem to hang has the same effect as a hold. Calls to an abandoned device
+// are deferred until its abandoned copies have ended (see AbandonedCopies).
 //
-// Memory whose release is deferred still counts towards its pool. At most kMaxEvents events are
-// deferred, since no pool counts them; a separate thread, which may wait, releases the oldest ones
-// above this limit.
+// Memory whose release is deferred still counts towards its pool. Events belong to no pool. If more
+// than kMaxEvents of them are deferred, a separate thread, which may wait, releases the oldest
+// ones.
 #pragma once
 
 #include <atomic>
@@ -31,7 +32,7 @@
 
 namespace hetcomm {
 
-// A device call that frees, unpins or ends |object|, and never fails.
+// A device call that frees, unpins or destroys |object|. It cannot fail.
 struct EndingCall {
   enum class Kind : uint8_t { kFree, kFreeHost, kUnpinHost, kStreamDestroy, kEventRelease };
   void make();
@@ -52,7 +53,7 @@ class WaitingCalls {
   WaitingCalls(const WaitingCalls&) = delete;
   WaitingCalls& operator=(const WaitingCalls&) = delete;
 
-  // Call this first. |hangs|(|subject|) returns whether copies of some device do not end. |hangs|,
+  // Call this first. |hangs|(|subject|) returns whether copies of any device seem to hang. |hangs|,
   // |subject| and |abandoned| outlive this object.
   void set_abandoned(AbandonedCopies& abandoned, bool (*hangs)(const void*), const void* subject) {
     abandoned_ = &abandoned;
@@ -76,7 +77,7 @@ class WaitingCalls {
   void expect_holds() { may_hold_.store(true, std::memory_order_release); }
 
   // Makes |call|, or defers it if it might have to wait. Does not wait for a stream that is held
-  // back. If out of memory for the record of a deferred call, the call is never made.
+  // back. If the record of a deferred call cannot be allocated, the call is never made.
   void make_or_put_off(EndingCall call);
   void release_event(const Device& device, void* event, const void* owner = nullptr) {
     make_or_put_off({.kind = EndingCall::Kind::kEventRelease,
@@ -84,15 +85,15 @@ class WaitingCalls {
                      .object = event,
                      .owner = owner});
   }
-  // Makes all deferred calls of |owner|, each of which may wait. Also waits for those that another
-  // thread is making.
+  // Makes all deferred event releases of |owner|, which may wait. Also waits for a call of |owner|
+  // that another thread is making.
   void make_all_of(const void* owner);
-  // Makes all deferred calls. Requires that no hold begins any longer.
+  // Makes all deferred calls. No hold may begin any more.
   void make_all();
 
   // Call the next two under the baton.
 
-  // Returns whether calls are deferred and nothing is held back any longer.
+  // Returns whether there are deferred calls and no holds.
   bool may_make() const { return put_off_.load(std::memory_order_relaxed) != 0 && !has_holds(); }
   // Makes some of the deferred calls. Returns their number.
   int make_put_off();

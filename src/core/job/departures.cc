@@ -60,8 +60,8 @@ bool Departures::is_first(const Departure& departure) const {
                      });
 }
 
-// Inserts |waiting| by its position in the stream. Threads that post at the same time may add their
-// marks in another order.
+// Inserts |waiting| at the position of its mark in the stream. Threads that post concurrently may
+// add their marks in a different order.
 void Departures::line_up(Line& line, const Waiting& waiting) {
   auto after = line.waiting.end();
   while (after != line.waiting.begin() && std::prev(after)->mark->number > waiting.mark->number) {
@@ -102,8 +102,8 @@ void Departures::take_back(Departure& departure) {
   departure.close();
 }
 
-// The departure stays, even if this was its last operation. If it has no other operation in the
-// order of |operation|, it leaves that order.
+// The departure remains, even if |operation| was its last one. It leaves the order of |operation|
+// if it has no other operation in that order.
 void Departures::leave(Operation& operation) {
   const DepartureSeat& seat = departure_seat(operation);
   Departure& departure = *seat.departure;
@@ -121,7 +121,7 @@ void Departures::leave(Operation& operation) {
   if (position == departure.orders_.end()) return;
   leave_order(*position);
   departure.orders_.erase(position);
-  // The departure may be first in each of its remaining orders.
+  // The departure may now be first in each of its remaining orders.
   for (const Departure::OrderPosition& each : departure.orders_) mark_changed(each.order);
   if (departure.orders_.empty() && departure.marks_left_ == 0) {
     departure.is_released_ = true;
@@ -148,7 +148,7 @@ void Departures::leave_orders(Departure& departure) {
 
 int Departures::progress() {
   int moved = 0;
-  // A departure that departs starts operations, which may add lines at the end.
+  // Departures start operations, which may append lines.
   for (auto line = lines_.begin(); line != lines_.end();) {
     moved += advance(*line);
     line = line->waiting.empty() ? lines_.erase(line) : std::next(line);
@@ -166,7 +166,8 @@ int Departures::progress() {
   return moved;
 }
 
-// Counts the marks of |line| that its stream has reached. Departures that are now ready depart.
+// Removes the marks that the stream of |line| has reached, and returns their number. Departures
+// that are now ready depart.
 int Departures::advance(Line& line) {
   const Device& device = line.stream->device();
   int moved = 0;
@@ -219,8 +220,8 @@ void Departures::on_abandoned(size_t index) {
   std::erase_if(lines_, [](const Line& line) { return line.waiting.empty(); });
 }
 
-// Checks one order that has changed. The first departure of the order departs if all its marks were
-// reached and it is first in each of its orders.
+// Checks one order that has changed. The first departure of the order departs if all its marks have
+// been reached and it is first in each of its orders.
 int Departures::depart_in_order() {
   const auto own = orders_.find(changed_);
   Order& order = own->second;

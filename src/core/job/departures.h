@@ -9,7 +9,7 @@
 //
 // The collective operations of one communicator depart in the order of their calls, and so do the
 // executions of one redistribution (CompositeOperation::order()). Each of these orders is separate:
-// a departure that waits in one order holds back nothing in another.
+// a departure that waits in one order does not delay departures in another.
 //
 // A stream that is held back for one departure reaches the mark of the next one only after the
 // operations of the first have ended. Therefore only the first mark in each line is checked.
@@ -47,10 +47,10 @@ class Departure {
   Departure(const Departure&) = delete;
   Departure& operator=(const Departure&) = delete;
 
-  // Makes room for |count| operations. May throw std::bad_alloc.
+  // Reserves memory for |count| operations. May throw std::bad_alloc.
   void reserve(size_t count) { operations_.reserve(count); }
-  // Adds |operation|, which has begun. Requires that reserve() has made room for it. If |operation|
-  // names a stream, this departure waits for that stream.
+  // Adds |operation|, which has begun. reserve() must have reserved memory for it. If |operation|
+  // names a stream, this departure must wait for that stream.
   void join(Operation& operation) HETCOMM_UNDER_BATON;
   // Records that no more operations will join. Resumes the streams that no operation names.
   void close() HETCOMM_UNDER_BATON;
@@ -71,8 +71,8 @@ class Departure {
   std::list<std::unique_ptr<Departure>>::iterator self_{};  // position in Departures::all_
 };
 
-// Names the departure of an operation, and the operation's index in that departure. An operation
-// owns the departure that book_departure() gives to it, until the operation starts.
+// Refers to the departure of an operation, and holds the operation's index in that departure. An
+// operation owns the departure that book_departure() gives to it, until the operation starts.
 struct DepartureSeat {
   static constexpr auto kRoom = &Operation::Bodies::departure;
   Departure* departure = nullptr;
@@ -81,12 +81,13 @@ struct DepartureSeat {
 inline DepartureSeat& departure_seat(Operation& operation) {
   return body_of<DepartureSeat>(operation);
 }
-// Gives |departure| to |operation|, which was not started yet.
+// Gives |departure| to |operation|, which has not been started yet.
 inline void book_departure(Operation& operation, std::unique_ptr<Departure> departure) {
   operation.options.gated = true;
   departure_seat(operation).departure = departure.release();
 }
-// Takes back the departure that |operation| has booked. Returns null if it has booked none.
+// Takes back the departure that book_departure() has given to |operation|. Returns null if there is
+// none.
 inline std::unique_ptr<Departure> take_departure(Operation& operation) {
   if (!operation.options.gated) return nullptr;
   operation.options.gated = false;
@@ -99,7 +100,7 @@ class Departures {
   Departures(const Departures&) = delete;
   Departures& operator=(const Departures&) = delete;
 
-  // Takes ownership of |departure|. Its operations join before the next pass. |orders| are the
+  // Takes ownership of |departure|. Its operations must join before the next pass. |orders| are the
   // orders of its composite operations, each once. If this throws std::bad_alloc, the departure's
   // streams have been resumed.
   Departure& add(std::unique_ptr<Departure> departure,
@@ -152,7 +153,7 @@ class Departures {
     std::deque<Waiting> waiting{};
     bool ends_sleep = false;  // the device will wake a sleeping thread at the first mark
   };
-  // The waiting departures that have operations of one order, sorted by call.
+  // The waiting departures that have operations of one order, in the order of their calls.
   struct Order {
     std::list<Departure*> departures{};
     // Set when another departure may have become first. depart_in_order() then checks this order,
@@ -182,7 +183,7 @@ class Departures {
   std::unordered_map<const void*, Order> orders_;
   const void* changed_ = nullptr;  // head of a list of orders that have changed
   // Head of a list of departures that can depart because leave() has taken them out of their last
-  // order. They are in no order or line any more, so progress() finds them only here.
+  // order. They are no longer in any order or line, so progress() finds them only here.
   Departure* released_ = nullptr;
 };
 

@@ -1,6 +1,7 @@
 // Keeps notices from other ranks about a communicator that this rank does not have yet, or no
 // longer has. This rank may make the communicator long after the other ranks. Only the most recent
-// notices are kept; channel numbers are never reused.
+// notices are kept. Channel numbers are never reused, so a notice cannot reach the wrong
+// communicator.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +18,7 @@ namespace hetcomm {
 
 class EarlyNotices {
  public:
-  // |origin| knows the communicator by |channel|, one of its own channel numbers.
+  // |channel| is the number that rank |origin| uses for the communicator.
   struct Failure {
     int origin;
     uint32_t channel;
@@ -39,8 +40,8 @@ class EarlyNotices {
     calls_.push_back(std::move(call));
   }
 
-  // Reports and removes the notices for which concerns(origin, channel) is true: first all failures
-  // by on_failure(failure), then all calls by on_call(call).
+  // Passes the notices for which concerns(origin, channel) is true to on_failure(failure) and
+  // on_call(call), failures first, and removes them.
   template <typename Concerns, typename OnFailure, typename OnCall>
   void take(Concerns&& concerns, OnFailure&& on_failure, OnCall&& on_call) HETCOMM_UNDER_BATON {
     const auto is_taken = [&](const auto& each)

@@ -125,8 +125,8 @@ Status Job::set_up(Bootstrap& bootstrap, const JobOptions& options,
   wanted_transports_ = options.transports;
   services_.terms.first_sequence = options.first_sequence;
   interfaces_.route = bootstrap.local_address();
-  // A rank that cannot continue takes part nevertheless and tells the others why, because they
-  // would wait for it.
+  // A rank that could not prepare still takes part and reports the reason, because the others would
+  // wait for it.
   RankProfile own;
   const Status prepared = prepare(options, &own);
   if (!prepared.ok()) {
@@ -159,7 +159,7 @@ Status Job::set_up(Bootstrap& bootstrap, const JobOptions& options,
     HETCOMM_RETURN_IF_ERROR(take_members(std::move(met).value(), std::move(model)));
   }
   const Status joined = wait_for_control(options.deadline_ns);
-  // A rank that is missing may have got no digest, because this rank's relay has dropped its
+  // A missing rank may have received no digest, because this rank's relay has dropped its
   // connection.
   const Status dropped = last_refused_reader(bootstrap);
   if (joined.ok() || dropped.ok()) return joined;
@@ -167,7 +167,7 @@ Status Job::set_up(Bootstrap& bootstrap, const JobOptions& options,
                                            joined.text(), dropped.text()));
 }
 
-// Makes a small job, in which every rank sends its whole profile to all others.
+// Exchanges profiles in a small job: every rank sends its whole profile to all others.
 Result<Job::Meeting> Job::meet_by_profiles(Bootstrap& bootstrap, const std::string& scope,
                                            const RankProfile& own, const Status& prepared,
                                            const JobOptions& options) {
@@ -193,8 +193,8 @@ Result<Job::Meeting> Job::meet_by_profiles(Bootstrap& bootstrap, const std::stri
   return meeting;
 }
 
-// Makes a large job, in which every rank sends all others what they must know before they contact
-// that rank. A rank sends the rest only to ranks that ask for it.
+// Exchanges cards in a large job: every rank sends all others only the data that they need before
+// they contact it. It sends the rest of its profile only to ranks that request it.
 Result<Job::Meeting> Job::meet_by_cards(Bootstrap& bootstrap, const std::string& scope,
                                         const RankProfile& own, const Status& prepared,
                                         const JobOptions& options) {
@@ -248,7 +248,7 @@ Status Job::check_own(const JobDigest& digest, const RankProfile& own) const {
                             rank()));
 }
 
-// Takes over what all ranks have said of themselves. From now on this rank can tell which
+// Stores what all ranks have reported about themselves. From then on, this rank can decide which
 // connections to accept.
 Status Job::take_members(Meeting met, std::optional<topology::LinkModel> model) {
   credentials_.identity.instance = met.digest.instance;
@@ -291,14 +291,13 @@ Status Job::prepare(const JobOptions& options, RankProfile* own) {
   const Engine::Baton baton(engine());
   engine().refresh_now();
   HETCOMM_RETURN_IF_ERROR(environment_.nics_failure);
-  // The incarnation is drawn for this job only. It is never 0, which stands for a rank that has
-  // none.
+  // The incarnation is a random number for this job only. 0 stands for a rank that has none.
   uint32_t& incarnation = own->info.incarnation;
   while (incarnation == 0) {
     HETCOMM_RETURN_IF_ERROR(fill_random(std::as_writable_bytes(std::span(&incarnation, 1))));
   }
-  // Connections to peers need no reserve. They are made on demand, and idle ones are closed
-  // (IdleConnections).
+  // No descriptors are reserved for connections to peers, because these are made on demand and idle
+  // ones are closed (see IdleConnections).
   constexpr uint64_t kOwnDescriptors = 16;
   if (size() > 1) {
     HETCOMM_RETURN_IF_ERROR(
@@ -347,7 +346,8 @@ Status Job::make_control(uint32_t incarnation) {
   return {};
 }
 
-// Fills in |own|. Rank 0 draws the id that distinguishes this job from all earlier ones.
+// Fills in |own|. Rank 0 also draws the random id that distinguishes this job from all earlier
+// ones.
 Status Job::describe_self(RankProfile* own) {
   const Config& config = environment_.config;
   const std::string_view cluster = config.text(variable::kCluster);
@@ -388,7 +388,7 @@ Status Job::describe_self(RankProfile* own) {
 }
 
 Status Job::wait_for_control(uint64_t deadline_ns) {
-  // The thread sleeps, because polling would take processors from ranks that are behind.
+  // The thread sleeps, because polling would take processors from ranks that are not ready yet.
   engine().wait_asleep(deadline_ns, [this] { return events_.ready(); });
   const Engine::Baton baton(engine());
   if (!events_.failure().ok()) {
@@ -398,7 +398,7 @@ Status Job::wait_for_control(uint64_t deadline_ns) {
   const liveness::ControlPlane::Missing missing = control_->missing_neighbours();
   const Status& dropped = missing.last_rejection;
   std::string why = missing.failure.empty() ? std::string() : ": " + missing.failure;
-  // The reason belongs to the first missing rank.
+  // The failure text belongs to the first missing rank.
   if (!why.empty() && missing.ranks.size() > 1) {
     why = fmt::format(": rank {}{}", missing.ranks.front(), why);
   }
@@ -414,14 +414,14 @@ Job::~Job() {
   engine().passes().remove(this);
   environment_.devices.remove_device_user(*this);
   services_.connections.control = nullptr;
-  control_.reset();  // sends goodbyes
+  control_.reset();  // this sends goodbyes
   services_.data.channels.for_each_table([](MatchTable& table) HETCOMM_UNDER_BATON {
     while (Incoming* message = table.first_unexpected()) {
       table.remove_unexpected(message);
       if (!message->arriving) receiver_of(*message).free(*message);
     }
   });
-  // Frees the buried objects before the pairs to which they refer.
+  // Frees the objects in the graveyard before the pairs to which they refer.
   while (!services_.data.graveyard.empty()) {
     services_.data.graveyard.bury(services_.data.blocks);
   }
@@ -623,7 +623,7 @@ bool Job::prepare_sleep(Sleep sleep) {
   }
 }
 
-// Arms what wakes a sleeper. Returns whether there is nothing to do.
+// Arms the events that wake a sleeping thread. Returns whether there is nothing to do.
 bool Job::is_quiet(Sleep sleep) {
   bool quiet = tasks_.prepare_sleep(sleep);
   quiet =

@@ -1,18 +1,18 @@
-// A Job holds the state that a communicator shares with all communicators split from it: the ranks
-// of one job and epoch, this rank's transports, a pair for each peer that it has communicated with,
-// the control plane, and the match tables of all communicators.
+// A Job holds the state that its communicators share: the ranks of one job and epoch, this rank's
+// transports, a pair for each peer that it has communicated with, the control plane, and the match
+// tables of all communicators.
 //
-// A Job creates the following parts, drives them, and ends them in the right order:
+// A Job creates the following parts, drives them, and destroys them in the right order:
 //
-//   PeerDirectory   what each rank says about itself
+//   PeerDirectory   what each rank has reported about itself
 //   JobTransports   this rank's transports
 //   PairTable       the pairs, and which peers are lost
-//   PairPaths       choice of transports and connections
+//   PairPaths       choice of transports, connections
 //   IdleConnections connections to close when descriptors run short
 //   JobMembers      the communicators, and how failures reach them
-//   PeerEvents      mail of the control plane, lost peers
+//   PeerEvents      messages of the control plane, lost peers
 //   MemoryExports   registered memories, for transports and other ranks
-//   OperationEnder  ends operations before their time
+//   OperationEnder  ends operations early
 //   StreamWaits     ends operations that wait for users' streams and can no longer succeed
 //   TaskList        collective operations in progress
 //
@@ -57,31 +57,31 @@ struct JobOptions {
   std::string transports;  // empty: HETCOMM_TRANSPORTS
   bool share = false;      // use a job that all ranks already share, if there is one
   uint64_t deadline_ns = 0;
-  // The sequence number before the first message of every pair. The credit counters begin there
-  // too. Only tests set it, to the same value on all ranks.
+  // The sequence number that precedes that of the first message of every pair. The credit counters
+  // start at this value too. Only tests set it, to the same value on all ranks.
   uint32_t first_sequence = 0;
 };
 
 class Job final : public EngineDriven, private DeviceUser {
  public:
-  // Exchanges profiles and makes the control plane. Collective; blocks until |options.deadline_ns|.
-  // If ranks of one host know of different devices there, no rank makes a job: the result is null,
-  // and |*learned| holds the devices of this host. All ranks then call create() again, with
-  // |learned| null.
+  // Exchanges profiles and makes the control plane. Collective; blocks until |options.deadline_ns|
+  // at the latest. If ranks of one host see different devices of it, no rank makes a job: the
+  // result is null, and |*learned| holds the devices of this host. All ranks then call create()
+  // again, with |learned| null.
   static Result<std::unique_ptr<Job>> create(
       const JobEnvironment& environment, Bootstrap& bootstrap, const JobOptions& options,
       std::optional<std::vector<topology::PciAddress>>* learned);
-  // Sends goodbyes and closes everything. Nothing may be pending.
+  // Sends goodbyes and closes everything. No operation may be pending.
   ~Job();
 
   int rank() const { return services_.terms.rank; }
   int size() const { return peers_.size(); }
   const Secret& secret() const { return credentials_.secret; }
-  // Returns whether a communicator that asks for |transports| may be made over this job.
+  // Returns whether a communicator that requests |transports| may be made over this job.
   // |configured_key| is the key that the caller has configured, if any.
   bool may_be_shared(const std::string& transports,
                      const std::optional<Secret>& configured_key) const;
-  // Returns this rank's offer of the job to other ranks, which reach this rank by |channel|.
+  // Returns this rank's offer of the job to other ranks, which address this rank by |channel|.
   // Returns nothing if too many ranks are lost.
   std::optional<JobOffer> offer(const Channel& channel);
 
@@ -99,7 +99,7 @@ class Job final : public EngineDriven, private DeviceUser {
   PairPaths& paths() HETCOMM_UNDER_BATON { return paths_; }
   JobMembers& members() HETCOMM_UNDER_BATON { return members_; }
   PeerEvents& events() HETCOMM_UNDER_BATON { return events_; }
-  // Returns whether the control thread has left messages for this thread. [any-thread]
+  // Returns whether messages from the control thread are waiting to be read. [any-thread]
   bool mail_waits() const { return events_.mail_waits(); }
   MemoryExports& memories() HETCOMM_UNDER_BATON { return memories_; }
   OperationEnder& ender() HETCOMM_UNDER_BATON { return ender_; }
@@ -107,7 +107,7 @@ class Job final : public EngineDriven, private DeviceUser {
   Departures& departures() HETCOMM_UNDER_BATON { return departures_; }
   StreamWaits& stream_waits() HETCOMM_UNDER_BATON { return stream_waits_; }
   StreamGate& gate() { return gate_; }
-  // Returns the control plane. A job of one rank has none, and must not call this.
+  // Returns the control plane. A job of one rank has none, so this must not be called there.
   liveness::ControlPlane& control() HETCOMM_UNDER_BATON { return *control_; }
 
   Pair& pair(int rank) HETCOMM_UNDER_BATON { return pairs_.at(rank); }
@@ -119,9 +119,9 @@ class Job final : public EngineDriven, private DeviceUser {
   Channel& first_channel() HETCOMM_UNDER_BATON { return *services_.data.channels.find(0); }
   // Opens a channel for a communicator that this rank is about to make.
   Channel& open_channel() HETCOMM_UNDER_BATON { return services_.data.channels.open(); }
-  // Posts |receive|, or completes its match with a message that has already arrived.
+  // Posts |receive|, or matches it with a message that has already arrived.
   void start_receive(Channel& own, Operation& receive) HETCOMM_UNDER_BATON;
-  // Prepares the devices whose users' streams are about to be held back.
+  // Prepares the devices on which users' streams may be held back.
   void prepare_for_holds() HETCOMM_UNDER_BATON;
   // Applies |resources| to device |index|, which was added after the job was made. May throw
   // std::bad_alloc.
@@ -129,7 +129,7 @@ class Job final : public EngineDriven, private DeviceUser {
   // Returns whether |device| leaves the NIC of |transport| to devices of the job's ranks on this
   // host that use the NIC first.
   bool leaves_to_others(size_t device, const JobTransport& transport) const HETCOMM_UNDER_BATON;
-  // Sends |rank| a message that wakes it, so that it checks everything that it waits for.
+  // Sends |rank| a message that wakes it and makes it check everything that it waits for.
   void wake(int rank) HETCOMM_UNDER_BATON;
 
   // EngineDriven
@@ -142,23 +142,24 @@ class Job final : public EngineDriven, private DeviceUser {
   void finish_sleep() override HETCOMM_UNDER_BATON;
 
  private:
-  // This rank's knowledge of the others after all have introduced themselves.
+  // This rank's data about the other ranks once all have introduced themselves.
   struct Meeting {
     JobDigest digest;
     liveness::AddressBook addresses;  // addresses of the control planes
     // The ranks that have sent offers, each with its offers.
     std::vector<std::pair<int, std::vector<PeerInfo::Offer>>> offers;
-    std::vector<std::byte> profile;  // this rank's profile, for ranks that ask for it
+    std::vector<std::byte> profile;  // this rank's profile, for ranks that request it
   };
 
   Job(const JobEnvironment& environment, int rank, int size);
   Status set_up(Bootstrap& bootstrap, const JobOptions& options,
                 std::optional<std::vector<topology::PciAddress>>* learned);
-  // Makes the parts that must exist before other ranks are asked, and fills in this rank's profile.
+  // Makes the parts that must exist before this rank contacts others, and fills in this rank's
+  // profile.
   Status prepare(const JobOptions& options, RankProfile* own);
   Status make_control(uint32_t incarnation) HETCOMM_UNDER_BATON;
   Status describe_self(RankProfile* own) HETCOMM_UNDER_BATON;
-  // These functions are collective. |prepared| tells whether this rank can take part.
+  // These functions are collective. |prepared| is OK if this rank can take part.
   Result<Meeting> meet_by_profiles(Bootstrap& bootstrap, const std::string& scope,
                                    const RankProfile& own, const Status& prepared,
                                    const JobOptions& options);
@@ -207,7 +208,7 @@ class Job final : public EngineDriven, private DeviceUser {
   PeerEvents events_;
   TaskList tasks_{services_.data.engine};
   MemoryExports memories_;
-  // These members come last, so that endpoints and transports are destroyed before the objects that
+  // These members come last, so endpoints and transports are destroyed before the objects that
   // their upcalls use.
   JobInterfaces interfaces_;
   JobTransports transports_;

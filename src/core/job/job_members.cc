@@ -13,7 +13,7 @@
 namespace hetcomm {
 namespace {
 
-constexpr size_t kMaxNoteBytes = 1024;  // size of the report of one call
+constexpr size_t kMaxNoteBytes = 1024;  // limit for the report of one call
 
 // Calls use(message) for each unexpected message in |table|. |use| may remove that message.
 template <typename Use>
@@ -64,8 +64,8 @@ JobMember* JobMembers::find(int origin, uint32_t channel) const {
 
 // --- failures ---------------------------------------------------------------
 
-// An operation that ends here may abort other communicators, which re-enters this function. Each
-// call ends only the operations of communicators that it has closed itself.
+// Ending an operation here may abort other communicators, which re-enters this function. Each call
+// ends only the operations of communicators that it has closed itself.
 void JobMembers::abort(JobMember& communicator, const Status& why, bool publish) {
   if (communicator.channel().closed) return;
   if (publish && services_.control != nullptr) {
@@ -77,7 +77,7 @@ void JobMembers::abort(JobMember& communicator, const Status& why, bool publish)
   services_.engine.drain();
   // Checks all operations once, however many communicators are aborted.
   services_.engine.pool().for_each([&](Operation& operation) HETCOMM_UNDER_BATON {
-    // An operation that was not started yet ends when it is started.
+    // An operation that has not been started yet ends when it is started.
     if (operation.state() != OperationState::kPending ||
         operation.phase == OperationPhase::kSubmitted ||
         !was_closed_by(number, &communicator_of(operation))) {
@@ -93,7 +93,7 @@ bool JobMembers::was_closed_by(uint64_t abort, const MessagingCommunicator* comm
          found->second.communicator == communicator;
 }
 
-// Allocates no memory.
+// Does not fail if out of memory.
 void JobMembers::close_aborted(JobMember& communicator, const Status& why, uint64_t number) {
   Channel& own = communicator.channel();
   own.aborted = why;
@@ -117,8 +117,8 @@ void JobMembers::close_aborted(JobMember& communicator, const Status& why, uint6
   drop_queued(own);
 }
 
-// Repeats until no child is left. A child usually has a higher number than its parent, so the first
-// round usually closes all.
+// Repeats until all children are closed. A child usually has a higher channel number than its
+// parent, so the first round usually closes them all.
 void JobMembers::close_aborted_children(const Status& why, bool publish, uint64_t number) {
   for (bool again = true; again;) {
     again = false;
@@ -246,7 +246,7 @@ void JobMembers::give_up_channel(Channel& channel) {
                 }));
 }
 
-// Notifies all ranks of an abort. Throws nothing: if out of memory, the others learn of the abort
+// Notifies all ranks of an abort. Does not throw: if out of memory, the others learn of the abort
 // when their messages are refused.
 void JobMembers::publish_abort(uint32_t channel, std::string_view why) {
   if (services_.control == nullptr) return;
@@ -260,7 +260,7 @@ void JobMembers::drop_queued(Channel& channel) {
   for (MatchTable* table : {&channel.point_to_point, &channel.collective}) {
     while (Incoming* message = table->first_unexpected()) {
       table->remove_unexpected(message);
-      // After an abort the sender needs no notice here: it learns of the abort itself.
+      // After an abort, the sender is not notified here: it learns of the abort itself.
       receiver_of(*message).drop(*message, channel.aborted.ok() ? MessageReceiver::Tell::kSender
                                                                 : MessageReceiver::Tell::kNobody);
     }

@@ -42,21 +42,22 @@ class JobMembers {
 
   // Closes |channel| and drops its queued messages. Later messages are dropped on arrival.
   void close_channel(Channel& channel) HETCOMM_UNDER_BATON;
-  // Closes |channel|, and tells all ranks to abort the communicator that it belongs to.
+  // Closes |channel|, and notifies all ranks that its communicator is aborted.
   void give_up_channel(Channel& channel) HETCOMM_UNDER_BATON;
   // Ends every operation on |communicator|, and on those split from it, with |why|. With |publish|,
-  // tells all ranks to do the same, or throws std::bad_alloc and has no effect. Without |publish|
-  // it allocates no memory.
+  // notifies all ranks, which do the same, or throws std::bad_alloc and has no effect. Without
+  // |publish|, does not fail if out of memory.
   void abort(JobMember& communicator, const Status& why, bool publish) HETCOMM_UNDER_BATON;
-  // Ends the collective operations of |communicator|. With |publish|, tells all ranks to do the
-  // same.
+  // Ends the collective operations of |communicator|. With |publish|, notifies all ranks, which do
+  // the same.
   void fail_collectives(JobMember& communicator, const Status& why,
                         bool publish) HETCOMM_UNDER_BATON;
 
-  // Handles the loss of |rank|: ends the receives that wait for it, and receives from any rank if
-  // no rank is left to send. Allocates no memory.
+  // Handles the loss of |rank|: ends the receives that wait for it. Ends receives from any rank if
+  // no sender is left, or if they must fail when any sender is lost. Does not fail if out of
+  // memory.
   void peer_lost(int rank, const Status& why) HETCOMM_UNDER_BATON;
-  // Handle another rank's report about the communicator that it knows by |channel|.
+  // Handle a report of |origin| about the communicator for which it uses the number |channel|.
   void on_abort(int origin, uint32_t channel, const std::string& reason) HETCOMM_UNDER_BATON;
   void on_collectives_failed(int origin, uint32_t channel, const Status& why) HETCOMM_UNDER_BATON;
   void on_call(int origin, uint32_t channel, ConstByteSpan note) HETCOMM_UNDER_BATON;
@@ -70,12 +71,13 @@ class JobMembers {
     uint64_t closed_by = 0;  // the number of the abort() call that has closed it; 0: none
   };
 
-  // Returns whether |origin| knows |communicator| by its own |channel|.
+  // Returns whether |channel| is the number that |origin| uses for |communicator|.
   static bool is_known_by(const JobMember& communicator, int origin,
                           uint32_t channel) HETCOMM_UNDER_BATON {
     return communicator.contains(origin) && communicator.channel_at(origin) == channel;
   }
-  // Returns the communicator that |origin| knows by its own |channel|; null if there is none here.
+  // Returns the communicator for which |origin| uses the number |channel|; null if this rank does
+  // not have it.
   JobMember* find(int origin, uint32_t channel) const HETCOMM_UNDER_BATON;
   bool contains(const MessagingCommunicator& communicator) const HETCOMM_UNDER_BATON;
   bool was_closed_by(uint64_t abort,

@@ -1,5 +1,5 @@
-// Holds the objects that the pairs of one job share. Other parts of the job get only the objects
-// that they need. Only Job sees all of them. Callers hold the baton.
+// Holds the objects that the pairs of one job share. Only Job sees all of them; other parts of the
+// job get only the objects that they need. Callers hold the baton.
 #pragma once
 
 #include <cstdint>
@@ -49,7 +49,7 @@ struct JobServices {
 
   PairTerms terms;
   // Host memory in which redistributions pack and receive their messages, and keep data between
-  // hops. While redistributions exist, enough is kept for two of them to arrive at the same time.
+  // hops. While redistributions exist, unused blocks are kept for reuse.
   HostBlocks host_blocks;
   DataServices data;
   DeviceSums sums;
@@ -60,7 +60,8 @@ struct JobServices {
   AccessServices access;
 
  private:
-  // The most host memory, in bytes, that is kept while no redistribution exists.
+  // The most unused host memory, in bytes, that |host_blocks| keeps, unless a single block is
+  // larger.
   static constexpr uint64_t kMaxKeptBytes = 128u << 20;
 
   static DeviceSums::Mode sums_mode(const Config& config) {

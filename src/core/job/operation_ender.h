@@ -18,7 +18,7 @@ class OperationEnder {
       : engine_(engine), completer_(completer), pairs_(pairs), departures_(departures) {}
 
   // Ends |operation|, which is pending. |why| follows the description of the operation in its error
-  // text. Allocates no memory.
+  // text. If out of memory, ends |operation| without a text.
   void end(Operation& operation, Code code, std::string_view why) HETCOMM_UNDER_BATON;
   // Returns readable text about |operation|, which is pending: the ranks that it waits for, and
   // what the transports know of them. The text begins with "; ", or is empty.

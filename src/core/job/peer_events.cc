@@ -21,7 +21,7 @@ void PeerEvents::set_ready() {
 }
 
 void PeerEvents::read_mail() {
-  // The handling of a lost peer makes passes, which would re-enter this function.
+  // Handling a lost peer makes progress passes, which would re-enter this function.
   if (services_.control == nullptr || reading_mail_) return;
   reading_mail_ = true;
   std::unique_ptr<liveness::Mail> mail = services_.control->mailbox().take();
@@ -86,8 +86,8 @@ void PeerEvents::handle(const liveness::Mail& mail) {
   }
 }
 
-// Handles a peer that has given up its connection. For any reason other than kUnreachable, this
-// rank treats the peer as lost.
+// Handles a peer's report that it has abandoned its connection to this rank. The peer then counts
+// as lost, with kUnreachable if that is the reported reason, otherwise with kPeerLost.
 void PeerEvents::on_given_up(Pair& pair, const liveness::Mail& mail) {
   const bool unreachable =
       mail.value == static_cast<uint64_t>(-static_cast<int64_t>(Code::kUnreachable));
@@ -100,7 +100,7 @@ void PeerEvents::on_given_up(Pair& pair, const liveness::Mail& mail) {
 // --- silent connections -----------------------------------------------------
 
 // Handles the silence of |rank| on the control plane. Perhaps only the control connection is
-// broken: data that |rank| has sent shows that |rank| lives.
+// broken: recent data from |rank| shows that it lives.
 void PeerEvents::on_suspected(int rank) {
   Pair* found = pairs_.find(rank);
   if (found != nullptr && found->has_received_since_asked(services_.engine.refresh_now(),

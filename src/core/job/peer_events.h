@@ -1,6 +1,6 @@
 // PeerEvents tracks the state of a job's peers. It reads messages from the control plane, receives
-// reports from pairs, and notifies everything concerned. All calls are under the baton, except
-// ready().
+// reports from pairs, and notifies the parts of the job that they concern. All calls are under the
+// baton, except ready().
 #pragma once
 
 #include <atomic>
@@ -21,7 +21,7 @@ namespace hetcomm {
 
 class PeerEvents final : public PairListener {
  public:
-  // |job| is driven to receive what a peer sent before it was lost.
+  // |job| is driven to receive the messages that a peer sent before it was lost.
   PeerEvents(ConnectionServices& services, PairTable& pairs, PairPaths& paths, JobMembers& members,
              Driven& job)
       : services_(services), pairs_(pairs), paths_(paths), members_(members), job_(job) {}
@@ -33,10 +33,10 @@ class PeerEvents final : public PairListener {
   void set_ready() HETCOMM_UNDER_BATON;
   // Returns OK, or the reason why the job cannot be created.
   const Status& failure() const HETCOMM_UNDER_BATON { return failure_; }
-  // Returns whether the other ranks have declared this rank lost.
+  // Returns whether other ranks have declared this rank lost.
   bool was_declared_lost() const HETCOMM_UNDER_BATON { return declared_lost_; }
 
-  // Returns whether the control thread has left messages for this thread. [any-thread]
+  // Returns whether messages from the control thread are waiting to be read. [any-thread]
   bool mail_waits() const {
     return services_.control != nullptr && services_.control->mailbox().waiting();
   }

@@ -1,6 +1,6 @@
 // A PendingChannel holds the channel of a communicator that this rank is about to make. Other ranks
-// may learn of the channel, and make their communicators, before this rank is done. If this rank
-// fails to make its own, the others are notified.
+// may learn of the channel, and make their communicators, before this rank has made its own. If
+// this rank then fails, the others are notified.
 #pragma once
 
 #include <memory>
@@ -15,7 +15,8 @@ class PendingChannel {
   explicit PendingChannel(std::shared_ptr<Job> job) : job_(std::move(job)) {}
   PendingChannel(const PendingChannel&) = delete;
   PendingChannel& operator=(const PendingChannel&) = delete;
-  // Unless keep() was called, notifies the other ranks that this one has no communicator.
+  // Notifies the other ranks that this rank has no communicator, if the channel was opened and
+  // neither kept nor closed.
   ~PendingChannel() {
     const Engine::Baton baton(job_->engine());
     if (channel_ != nullptr) job_->members().give_up_channel(*channel_);
@@ -29,7 +30,7 @@ class PendingChannel {
   }
   // Returns the channel. Null before open(), and after keep() or close().
   Channel* channel() const { return channel_; }
-  // Leaves the channel to the communicator that was made.
+  // Hands the channel over to the communicator that was made.
   void keep() { channel_ = nullptr; }
   // Closes the channel, because no communicator will be made.
   void close() {

@@ -1,5 +1,5 @@
-// Operations that name users' streams wait at the gate before their communicator starts them.
-// Operations that must not overtake them wait there too. Callers hold the baton.
+// StreamGate is where operations that name users' streams wait before their communicator starts
+// them. Operations that must not overtake them wait there too. Callers hold the baton.
 #pragma once
 
 #include "src/base/baton_role.h"
@@ -20,7 +20,7 @@ class StreamGate final : public OperationEntry {
   StreamGate(const StreamGate&) = delete;
   StreamGate& operator=(const StreamGate&) = delete;
 
-  // Lets |operation|, which is pending, wait for its stream or for its turn. From now on
+  // Makes |operation|, which is pending, wait for its stream or for earlier operations. From now on
   // |operation| counts as begun in its communicator, which starts it after it has departed.
   // |operation| may also end during this call.
   void start(Operation& operation) override HETCOMM_UNDER_BATON;

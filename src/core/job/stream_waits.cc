@@ -30,7 +30,7 @@ bool matches(const Operation& receive, const Incoming& message) {
 // Assigns messages that have arrived to waiting receives, one message to each receive.
 class HereMessages {
  public:
-  // Assigns a message to |receive|. Returns false if none remains for it.
+  // Assigns a message to |receive|. Returns false if no unassigned message matches it.
   bool take(const Operation& receive) HETCOMM_UNDER_BATON {
     const Channel& channel = communicator_of(receive).channel();
     const MatchTable& table =
@@ -41,8 +41,8 @@ class HereMessages {
       try {
         taken_.push_back(message);
       } catch (const std::bad_alloc&) {
-        // Without memory, the message may be assigned to two receives. The second one ends when its
-        // stream reaches it.
+        // If out of memory, the message may be assigned to two receives. The second one ends when
+        // its stream reaches it.
       }
       return true;
     }
@@ -77,7 +77,7 @@ void StreamWaits::begun(Operation& operation) {
   try {
     connect(operation);
   } catch (const std::bad_alloc&) {
-    // The operation connects when it begins.
+    // The operation connects when it starts.
   }
   if (operation.kind == OperationKind::kCollective) {
     const Status known = operation.composite->known_end();
@@ -106,8 +106,8 @@ void StreamWaits::look_for_lost(Operation& operation) {
   }
 }
 
-// Connects to the operation's peer. Operations on tracks are connected already. Collective
-// operations choose their peers when they begin.
+// Connects to the operation's peer. The peers of tracks are already connected. Collective
+// operations choose their peers when they start.
 void StreamWaits::connect(const Operation& operation) {
   if (operation.kind == OperationKind::kCollective || operation.options.on_track ||
       operation.peer < 0 || !pairs_.status(operation.peer).ok()) {
@@ -149,7 +149,7 @@ void StreamWaits::tick(uint64_t now_ns) {
   ask(now_ns);
 }
 
-// Asks the owners of all remote memories that operations wait to use, once about each memory.
+// Asks the owners of all remote memories that operations wait to use, once for each memory.
 void StreamWaits::ask(uint64_t now_ns) {
   std::vector<std::pair<int, uint64_t>> memories;
   departures_.for_each([&](const Operation& operation) HETCOMM_UNDER_BATON {

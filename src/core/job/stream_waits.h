@@ -34,11 +34,11 @@ class StreamWaits {
 
   // Records that |operation| has begun to wait. May end it.
   void begun(Operation& operation) HETCOMM_UNDER_BATON;
-  // The next three functions end operations, and allocate no memory.
+  // The next three functions end operations. They do not fail if out of memory.
   void peer_lost(int rank, const Status& why) HETCOMM_UNDER_BATON;
   void collectives_failed(const CommunicatorBase& communicator,
                           const Status& why) HETCOMM_UNDER_BATON;
-  // Ends the operations on the memory of |rank| with |id|, which can no longer be used.
+  // Ends the operations on memory |id| of |rank|, which can no longer be used.
   void memory_gone(int rank, uint64_t id, Code code) HETCOMM_UNDER_BATON;
 
   uint64_t next_timer_ns() const HETCOMM_UNDER_BATON { return ask_at_ns_; }

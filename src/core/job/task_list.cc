@@ -51,7 +51,7 @@ void TaskList::take_out_of_ready(QuietTask& task) {
 }
 
 // Without a progress thread, nothing makes progress between two calls of the program. Detects long
-// pauses between calls, and tells the quiet tasks of them.
+// pauses between calls, and notifies the quiet tasks.
 void TaskList::look_for_pause() {
   if (engine_.threaded()) return;
   const uint64_t now = engine_.coarse_now();
@@ -74,7 +74,7 @@ int TaskList::progress() {
     if (i < tasks_.size()) moved += tasks_[i]->progress();
   }
   if (!quiet_.empty()) look_for_pause();
-  // A task that becomes ready from here on is called in the next pass.
+  // Tasks that become ready from here on are called in the next pass.
   for (size_t left = ready_count_; left > 0 && first_ready_ != nullptr; --left) {
     QuietTask& task = *first_ready_;
     take_out_of_ready(task);

@@ -1,5 +1,5 @@
-// Holds a job's work in progress: tasks that need a call in every pass, and quiet tasks, which ask
-// for a call when they need one. Callers hold the baton.
+// Holds a job's work in progress: tasks that need a call in every pass, and quiet tasks, which
+// request a call when they have something to do. Callers hold the baton.
 #pragma once
 
 #include <cstddef>
@@ -24,7 +24,7 @@ class TaskList final : public Driven {
   void remove(JobTask& task) HETCOMM_UNDER_BATON { std::erase(tasks_, &task); }
   void add(QuietTask& task) HETCOMM_UNDER_BATON;
   void remove(QuietTask& task) HETCOMM_UNDER_BATON;
-  // Schedules |task|, which was added, for a call in the next pass.
+  // Schedules |task|, which is in the list, for a call in the next pass.
   void note_ready(QuietTask& task) HETCOMM_UNDER_BATON;
 
   bool empty() const HETCOMM_UNDER_BATON { return tasks_.empty() && quiet_.empty(); }
@@ -48,7 +48,8 @@ class TaskList final : public Driven {
   QuietTask* first_ready_ = nullptr;
   QuietTask* last_ready_ = nullptr;
   size_t ready_count_ = 0;
-  // When the program last called the library. Up to date only while there are quiet tasks.
+  // The time of the program's last call to the library. Up to date only while there are quiet
+  // tasks.
   uint64_t seen_ns_ = 0;
 };
 

@@ -14,7 +14,7 @@ namespace hetcomm {
 class AccessLedger {
  public:
   // Handles the end of |operation|, which is about to complete. Releases its permit. On the owner's
-  // side, also notifies the user of a put, or refuses a failed get.
+  // side, also delivers the notification of a put, or reports a failed get to the initiator.
   virtual void ending(Operation& operation) HETCOMM_UNDER_BATON = 0;
   // Records that an operation counted in |batch| has completed with |code|.
   virtual void ended(uint64_t batch, Code code) HETCOMM_UNDER_BATON = 0;
@@ -23,7 +23,8 @@ class AccessLedger {
   ~AccessLedger() = default;
 };
 
-// State of a one-sided operation. In other operations it is left over from the slot's last user.
+// The state of a one-sided operation. In other operations it is meaningless: a previous operation
+// in the same slot may have left it.
 struct AccessState {
   static constexpr auto kRoom = &Operation::Bodies::access;
   RemoteMemory* remote = nullptr;
@@ -32,16 +33,16 @@ struct AccessState {
   uint64_t operand = 0;                  // addend or new value; put: notification value
   uint64_t compare = 0;
   uint64_t* result = nullptr;
-  uint64_t id = 0;       // initiator's id, once the owner was asked
+  uint64_t id = 0;       // the initiator's id, once the owner was asked
   uint64_t batch = 0;    // identifies the operations between two flushes
   bool started = false;  // counted in its batch
-  bool asked = false;    // was requested; the owner may have done it
+  bool asked = false;    // the owner was asked to execute it, and may have done so
   bool notify = false;
-  bool placed = false;  // all bytes are in place; the owner does not know yet
+  bool placed = false;  // all bytes are in place; the owner has not been notified yet
   bool counted = false;
-  bool direct_failed = false;  // goes by message: the owner has to carry it out
+  bool direct_failed = false;  // is sent as a message, so that the owner executes it
   bool waiting = false;        // in a TurnQueue
-  bool had_turn = false;       // has waited in a TurnQueue, and has left it
+  bool had_turn = false;       // has waited in a TurnQueue and left it
   bool holds_permit = false;   // counted in Permits
   bool awaits_credit = false;  // its notification waits for credit
 };
@@ -54,7 +55,7 @@ inline const AccessState& access_of(const Operation& operation) {
 inline bool has_access(const Operation& operation) {
   return operation.kind > OperationKind::kReceive && operation.kind != OperationKind::kCollective;
 }
-// Begins a one-sided operation for the bytes from |offset| on.
+// Initializes the state of a one-sided operation on the bytes from |offset| on.
 inline void begin_access(Operation& operation, uint64_t offset, const AccessState& state) {
   operation.target = {.offset = offset};
   access_of(operation) = state;

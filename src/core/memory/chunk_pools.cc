@@ -15,20 +15,20 @@ constexpr uint64_t kPage = 4096;
 
 }  // namespace
 
-// Every stage but one waits for a chunk at the beginning and for one at the end, so chunks should
-// be small. Each chunk costs about kChunkCostS and the start of its copy in addition to its bytes,
-// so chunks should be few. The sum of both costs is least at the root below. Measurements from 250
-// MB/s to 14 GB/s, with 256 KiB to 64 MiB, agree with it.
+// At the beginning and end of a transfer, all stages but one wait for a chunk, so chunks should be
+// small. In addition to the time for its bytes, each chunk costs about kChunkCostS and the start of
+// its copy, so chunks should be few. The square root below minimizes the sum of both costs.
+// Measurements with 256 KiB to 64 MiB, at 250 MB/s to 14 GB/s, agree with it.
 StagingShape choose_staging_shape(const StagingOptions& options, uint64_t length,
                                   const CopyCosts& costs) {
   constexpr double kChunkCostS = 5e-6;
   // Threads sleep while a slow device copies, and each wake-up takes processor time. Larger chunks
-  // save wake-ups, but for this at least kParts of them must remain.
+  // save wake-ups. They are used for this purpose only if at least kParts of them remain.
   constexpr double kSleepCostS = 40e-6;
   constexpr double kParts = 64;
   constexpr double kUsualRate = 10e9;
   constexpr uint64_t kSmallestChunk = 32u << 10;
-  // Bytes in flight. They suffice for each stage and for the request of the next chunk.
+  // The bytes in flight. They are enough to keep each stage busy while the next chunk is requested.
   constexpr uint64_t kDepthBytes = 1u << 20;
   constexpr uint64_t kMinDepth = 4;
   StagingShape shape;
@@ -122,7 +122,7 @@ ChunkPools::Block* ChunkPools::make_block(size_t kind, int reader) {
   free_leaving();
   auto block = std::make_unique<Block>();
   make_room(blocks_);
-  // Reserves room, so that discard() and give_free() allocate nothing.
+  // Memory is reserved here, so discard() and give_free() do not allocate.
   make_room(leaving_, blocks_.size() + 1);
   for (PoolState& pool : pools_) {
     for (const int each : {kNoReader, reader}) {
@@ -147,7 +147,7 @@ ChunkPools::Block* ChunkPools::make_block(size_t kind, int reader) {
   return blocks_.emplace_back(std::move(block)).get();
 }
 
-// Returns the free blocks of |kind| for |reader|; null if there was never such a block.
+// Returns the free blocks of |kind| for |reader|; null if there never was such a block.
 ChunkPools::FreeBlocks* ChunkPools::find_free(PoolState& state, size_t kind, int reader) {
   for (FreeBlocks& each : state.free[kind]) {
     if (each.reader == reader) return &each;
@@ -178,7 +178,8 @@ ChunkPools::Block* ChunkPools::take_free(PoolState& state, int reader) {
   return nullptr;
 }
 
-// Makes room by freeing a block that ranks other than |reader| can map, if there is one.
+// Frees a block that only ranks other than |reader| can map, if there is one, so that another block
+// can be made.
 void ChunkPools::drop_unreadable(Pool pool, int reader) {
   PoolState& state = pools_[static_cast<size_t>(pool)];
   for (size_t kind = 0; kind < state.free.size(); ++kind) {
@@ -198,8 +199,8 @@ ChunkPools::Block* ChunkPools::acquire(Pool pool, size_t kind, int reader, bool 
   *exhausted = false;
   if (publisher_ == nullptr || pool != Pool::kSend) reader = kNoReader;
   if (Block* const block = take_free(state, kind, reader)) return block;
-  // While a stream is held back, or after a failure, no file is made. A block without a reader
-  // serves as well.
+  // While a stream is held back, or after a failure, no file is made. A block without a reader is
+  // used instead.
   if (reader != kNoReader && (devices_.calls().has_holds() || waits_for_files_ > 0)) {
     if (waits_for_files_ > 0) --waits_for_files_;
     reader = kNoReader;
@@ -237,7 +238,7 @@ void ChunkPools::release(Pool pool, Block* block) {
   give_free(state, block);
 }
 
-// Reclaims stranded blocks that no copy touches any longer.
+// Reclaims stranded blocks that abandoned copies no longer touch.
 void ChunkPools::take_back_stranded() {
   for (Block* block = std::exchange(stranded_, nullptr); block != nullptr;) {
     Block* const next = std::exchange(block->next, nullptr);
@@ -277,7 +278,7 @@ void ChunkPools::discard(Block* block) {
   try {
     withdrawn_.insert(withdrawn_.end(), own->keys.begin(), own->keys.end());
   } catch (const std::bad_alloc&) {
-    // The transport remembers the region until the end of the job.
+    // The transport keeps the region until the end of the job.
   }
   own->keys.clear();
   if (own->stands_in) {
@@ -304,7 +305,7 @@ void ChunkPools::free_leaving() {
   leaving_.clear();
 }
 
-// Forgets regions that no reader maps any longer.
+// Checks some of the withdrawn regions, and drops the keys of those that no reader maps any longer.
 void ChunkPools::look_at_withdrawn() {
   constexpr size_t kMaxLookedAt = 64;
   for (size_t left = std::min(kMaxLookedAt, withdrawn_.size()); left > 0; --left) {
@@ -333,7 +334,7 @@ void ChunkPools::withdraw(Keys& keys) {
   std::erase_if(keys, [this](const auto& key) HETCOMM_UNDER_BATON { return is_let_go(key); });
 }
 
-// Returns the link to the block of |chunk|.
+// Returns the list pointer that refers to the block of |chunk|.
 ChunkPools::Block** ChunkPools::Share::find(const std::byte* chunk) {
   Block** link = &blocks_;
   const auto holds = [&](const Block& block) {
@@ -380,7 +381,8 @@ std::optional<ChunkLocation> ChunkPools::Share::locate(const std::byte* chunk, s
   for (const auto& [number, key] : block.keys) {
     if (number == transport) return at(key);
   }
-  // Room for the key is reserved before publishing, so that every published block can be withdrawn.
+  // Memory for the key is reserved before publishing, so that every published block can be
+  // withdrawn.
   block.keys.reserve(block.keys.size() + 1);
   const Result<RemoteKey> key = pools_.publisher_->publish_block(transport, block.reader,
                                                                  {.address = block.bytes.get(),

@@ -31,8 +31,8 @@ struct StagingOptions {
   uint64_t chunk_bytes = 0;  // 0: chosen for each transfer
   uint64_t depth = 0;        // chunks in flight per transfer and direction; 0: chosen for each
   bool pins = true;          // use pinned memory for chunks
-  // For each device, by index in the DeviceSet: the NUMA node near which its chunks are placed;
-  // kAnyNumaNode for devices that are left out.
+  // For each device, by index in the DeviceSet: the NUMA node near which its chunks are placed.
+  // Devices beyond the end of the list have no preferred node.
   std::vector<int> device_nodes{};
 };
 
@@ -55,7 +55,7 @@ StagingShape choose_staging_shape(const StagingOptions& options, uint64_t length
 // Makes memory available for mapping by another rank of the job.
 class BlockPublisher {
  public:
-  // Lets |reader| map |region| over transport number |transport|. The caller leaves
+  // Allows |reader| to map |region| over transport number |transport|. The caller leaves
   // |region.members| unset.
   virtual Result<RemoteKey> publish_block(size_t transport, int reader,
                                           Region region) HETCOMM_UNDER_BATON = 0;
@@ -66,7 +66,7 @@ class BlockPublisher {
   ~BlockPublisher() = default;
 };
 
-// Location of a chunk, or of a part of one, for a peer: in a region that it can map.
+// The location of a chunk, or of a part of one, in a region that a peer can map.
 struct ChunkLocation {
   RemoteKey region;
   uint64_t region_bytes = 0;
@@ -78,7 +78,7 @@ class ChunkPools {
   static constexpr int kNoReader = -1;
   enum class Pool : uint8_t { kSend, kReceive };
   static constexpr size_t kMaxDepth = 16;
-  static constexpr uint64_t kLargestChunk = 2u << 20;  // options may ask for larger ones
+  static constexpr uint64_t kLargestChunk = 2u << 20;  // options can set larger ones
   // The memory that blocks are made of.
   struct BlockKind {
     int node = kAnyNumaNode;
@@ -93,18 +93,18 @@ class ChunkPools {
   struct Block {
     PinnedMemory bytes;
     uint32_t used = 0;  // a bit for each chunk in use
-    uint32_t left = 0;  // bits of chunks in use that a peer may still read; they stay in use
+    uint32_t left = 0;  // bits of chunks that a peer may still read; they stay set in |used|
     size_t kind = 0;    // index in |kinds_|
     Pool pool = Pool::kSend;
-    bool stands_in = false;  // pageable, because no memory could be pinned
+    bool stands_in = false;  // pageable, because a held stream prevented pinning
     int reader = kNoReader;
-    Keys keys{};  // keys by which the reader maps it
+    Keys keys{};  // keys with which the reader maps it
     Block* next = nullptr;
     size_t index = 0;  // position in |blocks_|
   };
 
  public:
-  // A share holds the chunks of one transfer. All chunks must be given back before it is destroyed.
+  // The chunks of one transfer. All of them must be given back before the Share is destroyed.
   class Share {
    public:
     // |reader|: the rank on this host that may map chunks for sending; kNoReader if there is none.
@@ -121,14 +121,14 @@ class ChunkPools {
       shape_ = choose_staging_shape(pools_.options_, length, costs);
       kind_ = kind;
     }
-    // Returns a pinned chunk. Returns null if the pool is used up and the transfer |has_one|, or if
-    // out of memory (|*exhausted|).
+    // Returns a chunk. Returns null if the pool is used up and the transfer |has_one|, or if out of
+    // memory (|*exhausted| is then set).
     std::byte* take(bool has_one, bool* exhausted) HETCOMM_UNDER_BATON;
     void give(std::byte* chunk) HETCOMM_UNDER_BATON;
     // Gives back a chunk that a peer may still read.
     void leave(std::byte* chunk) HETCOMM_UNDER_BATON;
-    // Returns where the reader finds |chunk|, or nothing if the reader cannot map it. The reader is
-    // connected over |transport|. May throw std::bad_alloc.
+    // Returns the location of |chunk| for the reader, which is connected over |transport|. Returns
+    // nothing if the reader cannot map the chunk. May throw std::bad_alloc.
     std::optional<ChunkLocation> locate(const std::byte* chunk,
                                         size_t transport) HETCOMM_UNDER_BATON;
 
@@ -156,7 +156,7 @@ class ChunkPools {
   void set_publisher(BlockPublisher* publisher) HETCOMM_UNDER_BATON { publisher_ = publisher; }
   // Returns the kind of chunks for device |index|, for Share::choose_shape().
   size_t kind_of(size_t index) HETCOMM_UNDER_BATON;
-  // Places chunks for device |index|, which was added, near NUMA node |node|. May throw
+  // Sets the NUMA node near which chunks for device |index|, which was added, are placed. May throw
   // std::bad_alloc.
   void set_node(size_t index, int node) HETCOMM_UNDER_BATON;
   const BlockKind& kind(size_t number) const HETCOMM_UNDER_BATON { return kinds_[number]; }
@@ -180,7 +180,7 @@ class ChunkPools {
     std::vector<std::vector<FreeBlocks>> free;  // by kind; one list for each reader
     size_t made = 0;
   };
-  // Makes room for devices that were added since the last call.
+  // Chooses the kinds of blocks for devices that were added since the last call.
   void meet_devices();
   size_t choose_kind(size_t index);
   Block* make_block(size_t kind, int reader) HETCOMM_UNDER_BATON;
@@ -201,17 +201,17 @@ class ChunkPools {
 
   DeviceSet& devices_;
   const StagingOptions options_;
-  std::vector<int> device_nodes_;  // by device index; kAnyNumaNode for devices that are left out
+  std::vector<int> device_nodes_;  // by device index; no preference beyond the end
   const uint64_t block_bytes_;
-  std::vector<BlockKind> kinds_;        // the first one is any memory, without an allocator
+  std::vector<BlockKind> kinds_;        // the first is a default BlockKind
   std::vector<size_t> kind_of_device_;  // by device index
   PoolState pools_[2];
   std::vector<std::unique_ptr<Block>> blocks_;
   Block* stranded_ = nullptr;  // blocks that abandoned copies may touch
   BlockPublisher* publisher_ = nullptr;
   uint32_t waits_for_files_ = 0;
-  std::vector<std::unique_ptr<Block>> leaving_;  // blocks to free once nothing is held back
-  Keys withdrawn_;                               // keys that readers have been asked to release
+  std::vector<std::unique_ptr<Block>> leaving_;  // blocks to free once no stream is held back
+  Keys withdrawn_;                               // keys of regions that readers may still map
   size_t next_withdrawn_ = 0;                    // index in |withdrawn_| of the next to check
 };
 

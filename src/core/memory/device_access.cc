@@ -79,7 +79,7 @@ Status DeviceAccess::try_device(Path& path, const Device& device, bool* out_hang
   Status verdict = staged_ ? Status(Code::kUnsupported, "HETCOMM_DEVICE_PATH=staged")
                            : path.attacher->check_device(device, &hanging);
   *out_hangs = hanging.event != nullptr;
-  // Until the copy has ended, calls of the device may wait for it.
+  // Until the copy has ended, calls to the device may wait for it.
   if (hanging.event != nullptr) {
     devices_.abandoned().add({.device = &device,
                               .event = hanging.event,
@@ -130,7 +130,7 @@ bool DeviceAccess::reaches(const Operation& operation, size_t index) {
   return true;
 }
 
-// Lets operations in flight on the memory run to completion. Later ones are staged on this path.
+// Operations in flight on the memory run to completion. Later operations on this path are staged.
 void DeviceAccess::give_up(const Operation& operation, size_t index, const Status& why) {
   for (const BufferPiece& piece : operation.buffers.pieces) {
     if (!is_on_device(piece)) continue;

@@ -1,14 +1,14 @@
-// Device access determines which transports of a job reach device memory without staging, and
+// DeviceAccess determines which transports of a job reach device memory without staging, and
 // attaches memory to them.
 //
 // When device memory is about to be sent over a transport for the first time, a trial determines
-// whether the transport reaches the device. The result is permanent for that transport, which is
-// one network interface. After a temporary failure the trial is repeated; the pause before it is
-// long compared with the trial, and doubles each time. A trial allocates and frees device memory.
+// whether the transport reaches the device. The result is final for that transport, and so for its
+// network interface. After a temporary failure the trial is repeated; the pause before it is long
+// compared with the trial, and doubles each time. A trial allocates and frees device memory.
 // Therefore no trial is made while a user's stream is held back, and the memory is staged. Each
 // memory is attached on its first use. If a transport does not reach a memory, or refuses it, core
-// stages. With HETCOMM_DEVICE_PATH=direct the operation fails instead. All calls are made under the
-// baton.
+// stages the data. With HETCOMM_DEVICE_PATH=direct the operation fails instead. All calls are made
+// under the baton.
 #pragma once
 
 #include <cstddef>
@@ -44,16 +44,16 @@ class DeviceAccess final : public MemoryUser {
   // Sets whether device |device|, which was added, is beyond the root complex of the NIC of
   // transport number |index|.
   void set_far(size_t index, size_t device, bool far) HETCOMM_UNDER_BATON;
-  // Forgets all transports before they are destroyed. No memory is attached afterwards.
+  // Drops all transports before they are destroyed. No memory is attached afterwards.
   void close() HETCOMM_UNDER_BATON;
 
   // Returns whether transport |index| moves all of |operation|'s memory without staging. The first
   // call for a device and a transport makes the trial, which takes milliseconds.
   bool reaches(const Operation& operation, size_t index) HETCOMM_UNDER_BATON;
   bool reaches(Memory& memory, size_t index) HETCOMM_UNDER_BATON;
-  // Returns whether the network interface of transport |index| lies beyond the root complex of
-  // device |device|, so that staging may be faster. An interface beyond it may still reach the
-  // device. Always returns false with HETCOMM_DEVICE_PATH=direct, which leaves no choice.
+  // Returns whether the network interface of transport |index| is beyond the root complex of device
+  // |device|, in which case staging may be faster. Such an interface may still reach the device.
+  // Always returns false with HETCOMM_DEVICE_PATH=direct, which leaves no choice.
   bool is_far(size_t device, size_t index) const HETCOMM_UNDER_BATON {
     return !insists_ && device < 64 && (paths_[index].far_devices >> device & 1) != 0;
   }
@@ -66,9 +66,9 @@ class DeviceAccess final : public MemoryUser {
   bool insists() const HETCOMM_UNDER_BATON { return insists_; }
   // Returns the reason why |operation| cannot use transport |index| without staging.
   std::string refusal(const Operation& operation, size_t index) HETCOMM_UNDER_BATON;
-  // Makes the outstanding trials before users' streams are held back, since none is made while they
-  // are. Tries the devices that have such streams, or all devices if insists(), over the transports
-  // that |near| allows for their data.
+  // Makes the outstanding trials before users' streams are held back, because no trial is made
+  // while they are. Tries the devices that have such streams, or all devices if insists(), over the
+  // transports that |near| allows for their data.
   void prepare_for_holds(const NearTransports& near) HETCOMM_UNDER_BATON;
   // Returns a line for each device and transport, or an empty text if there are no devices. Makes
   // outstanding trials where |near| allows the transport for the device's data.
@@ -79,16 +79,16 @@ class DeviceAccess final : public MemoryUser {
  private:
   struct Verdict {
     std::optional<Status> status;  // none: not tried yet
-    uint64_t again_ns = kForever;  // time of the next trial
+    uint64_t again_ns = kForever;  // time of the next trial; kForever: the result is final
     uint32_t failures = 0;         // consecutive temporary failures
   };
   struct Path {
-    DeviceAttacher* attacher;  // null: it moves host memory only
+    DeviceAttacher* attacher;  // null: the transport moves host memory only
     std::string name;
     uint64_t far_devices;
     std::vector<Verdict> verdicts;  // by device; grows when a new device is looked up
-    // A trial that failed recently with one device may fail with all, so no trial is made before
-    // this time.
+    // If a trial with one device has failed recently, trials with other devices may fail too. None
+    // is made before this time.
     uint64_t resume_ns = 0;
     Status failure;
   };
@@ -99,7 +99,7 @@ class DeviceAccess final : public MemoryUser {
   bool has_to_try(const Path& path, const Device& device) const HETCOMM_UNDER_BATON {
     return path.attacher != nullptr && !device.table->host_accessible && !staged_;
   }
-  // Makes a trial. |*out_hangs|: a copy of the device has not ended.
+  // Makes a trial. Sets |*out_hangs| to whether the trial's copy has not ended.
   Status try_device(Path& path, const Device& device, bool* out_hangs) HETCOMM_UNDER_BATON;
   State& state_of(const Memory& memory, size_t index) HETCOMM_UNDER_BATON;
 

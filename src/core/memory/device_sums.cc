@@ -19,7 +19,7 @@ class DeviceSums::Work final : public DeviceWork {
   Work(const DeviceSum& sum, void* scratch)
       : sum_(sum), scratch_(scratch), layout_(layout_of(sum)), size_(element_bytes(sum.datatype)) {}
 
-  // Asks the device whether it can carry out all steps.
+  // Queries whether the device can carry out all steps.
   hetcomm_status_t ask(const Device& device) { return run(device, nullptr, 0, 0); }
   HostRange host() const override {
     HostRange all = HostRange::of(sum_.out, size_of_out(sum_));
@@ -159,7 +159,7 @@ bool DeviceSums::takes(const DeviceSum& sum) {
   if (mode_ != Mode::kMeasured) return can_make(sum);
   if (size_of_out(sum) < kMinBytes || !prefers_device(sum)) return false;
   if (can_make(sum)) return true;
-  // A trial of the device that was due is made with the next sum that the device can calculate.
+  // A due trial of the device is postponed until the next sum that the device can calculate.
   Speed& speed = speeds_[{sum.device, sum.datatype}];
   if (!speed.is_device_quicker()) speed.since_trial = speed.trial_distance;
   return false;
@@ -168,8 +168,8 @@ bool DeviceSums::takes(const DeviceSum& sum) {
 bool DeviceSums::can_make(const DeviceSum& sum) {
   void* const memory = scratch(sum.device);
   if (memory == nullptr) return false;
-  // The first question about a kind of sum may compile and load kernels. Some vendors then wait for
-  // work behind a user's stream that is held back.
+  // The first query for a kind of sum may compile and load kernels. With some vendors this waits
+  // for work behind a held user's stream, so the query is made only if there are no holds.
   const Question question{sum.device,
                           sum.datatype,
                           sum.reduction,
@@ -202,7 +202,7 @@ void DeviceSums::note(const DeviceSum& sum, bool on_device, uint64_t ns) {
   constexpr double kNew = 0.25;  // weight of the latest measurement
   if (mode_ != Mode::kMeasured || size_of_out(sum) < kMinBytes) return;
   Speed& speed = speeds_[{sum.device, sum.datatype}];
-  // A device's first sum makes streams and loads kernels, so it is not measured.
+  // A device's first sum creates streams and loads kernels, so it is not measured.
   if (on_device && !std::exchange(speed.has_warmed_up, true)) return;
   const bool was_quicker = speed.is_device_quicker();
   const bool is_other_side = on_device != was_quicker;

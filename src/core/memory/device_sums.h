@@ -3,8 +3,8 @@
 // way.
 //
 // The operands are copied into scratch memory of the device, which reduces them, and the result is
-// copied back. All of this uses one stream, so the parts of a large sum, and all sums, use the same
-// scratch memory one after the other. Callers hold the baton.
+// copied back. All of this uses one stream, so the parts of a large sum, and different sums, can
+// use the same scratch memory in turn. Callers hold the baton.
 #pragma once
 
 #include <cstddef>
@@ -31,8 +31,8 @@ struct SumOperand {
   uint64_t offset = 0;
 };
 
-// A sum is out = operands[0] op operands[1] op ..., divided by |divisor|, left to right; see
-// hetcomm_device_reduction_t.
+// A sum is out = operands[0] op operands[1] op ..., evaluated from left to right, divided by
+// |divisor|. See hetcomm_device_reduction_t.
 struct DeviceSum {
   size_t device = 0;
   int32_t datatype = 0;
@@ -52,28 +52,28 @@ class DeviceSums {
   enum class Mode : uint8_t { kMeasured, kHost, kDevice };
   // With kMeasured, shorter results are always calculated on the host.
   static constexpr uint64_t kMinBytes = 128u << 10;
-  // After this many sums the slower side is tried again. Each trial that changes nothing doubles
-  // the distance. A sum on the slower side may take ten times as long, and delays all ranks of its
-  // operation.
+  // The number of sums after which the slower side is tried again, at first and at most. Each trial
+  // that changes nothing doubles the number, because a sum on the slower side can take ten times as
+  // long, and delays all ranks of its operation.
   static constexpr uint32_t kMinTrialDistance = 256;
   static constexpr uint32_t kMaxTrialDistance = 4096;
 
-  // The devices and |staging| outlive this.
+  // The devices and |staging| outlive this object.
   DeviceSums(DeviceSet& devices, Staging& staging, Mode mode);
   // No sum may be in progress.
   ~DeviceSums();
   DeviceSums(const DeviceSums&) = delete;
   DeviceSums& operator=(const DeviceSums&) = delete;
 
-  // Returns whether device |index| ever calculates sums.
+  // Returns whether device |index| can calculate sums, and the mode allows it.
   bool serves(size_t index) const {
     return mode_ != Mode::kHost && devices_.device(index).table->reduce != nullptr;
   }
   // Returns whether the device can and should calculate |sum|. May throw std::bad_alloc.
   bool takes(const DeviceSum& sum) HETCOMM_UNDER_BATON;
-  // Starts a sum that takes() has accepted. on_copied() follows from the staging's progress();
-  // |job| and all memory must live until then. Returns false if the device has failed before
-  // anything was written, so the host can calculate the sum.
+  // Starts a sum that takes() has accepted. The staging's progress() later calls on_copied(); |job|
+  // and all memory must live until then. Returns false if the device has failed before anything was
+  // written. The host can then calculate the sum.
   bool start(CopyJob& job, const DeviceSum& sum, CopyHandler& handler) HETCOMM_UNDER_BATON;
   // Records that |sum| took |ns|, on the device or on the host.
   void note(const DeviceSum& sum, bool on_device, uint64_t ns) HETCOMM_UNDER_BATON;
@@ -92,7 +92,7 @@ class DeviceSums {
   struct Speed {
     double host = 0;  // seconds per byte of the operands; 0: unknown
     double device = 0;
-    bool has_warmed_up = false;  // the device has made a sum
+    bool has_warmed_up = false;  // the device has calculated a sum
     uint32_t since_trial = 0;
     uint32_t trial_distance = kMinTrialDistance;
     bool is_trying = false;  // the slower side is being tried; its time is not known yet

@@ -2,8 +2,8 @@
 //
 // A transport that is bound to a network interface serves the devices near that interface. A
 // transport without one serves all devices. If no transport of a kind is near a device, all
-// transports of the kind serve it. Masks have a bit for each transport, by its number. Under the
-// baton.
+// transports of the kind serve it. Masks have a bit for each transport, by its number. Callers hold
+// the baton.
 #pragma once
 
 #include <array>

@@ -1,6 +1,6 @@
 // In debug builds the overlap guard detects receives whose buffers overlap those of other pending
-// receives of the context. The content of such memory would be undefined. Receives in the order of
-// a user's stream are exempt, since each starts only after the receives before it have ended.
+// receives of the context. The contents of such memory would be undefined. Receives on a user's
+// stream are exempt, because each starts only after the receives before it have ended.
 #pragma once
 
 #include <cstdint>

@@ -69,7 +69,8 @@ class Registration final : public RegistrationBase {
   uint64_t id HETCOMM_GUARDED_BY_BATON = 0;
   // The keys of the transports that reach the memory.
   TransportKeys keys HETCOMM_GUARDED_BY_BATON;
-  // True if a transport that should reach the memory failed to do so in the last attempt.
+  // True if the last attempt to register the memory with a transport that should reach it has
+  // failed.
   bool is_incomplete HETCOMM_GUARDED_BY_BATON = false;
 
   void notify(NotificationSource& source,
@@ -77,8 +78,8 @@ class Registration final : public RegistrationBase {
     waiting_.push_back({&source, notification});
     arrived_.store(arrived_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
   }
-  // Takes the oldest notification. Returns false if there is none. The caller returns the credit to
-  // |*source|.
+  // Takes the oldest notification. Returns false if there is none. The caller must return the
+  // credit to |*source|.
   bool take(hetcomm_notification_t* out, NotificationSource** source) HETCOMM_UNDER_BATON {
     if (waiting_.empty()) return false;
     *source = waiting_.front().source;
@@ -91,7 +92,7 @@ class Registration final : public RegistrationBase {
   void add_running() HETCOMM_UNDER_BATON {
     running_.store(running() + 1, std::memory_order_relaxed);
   }
-  // Returns whether it was the last operation.
+  // Returns whether no operation is running any more.
   bool drop_running() HETCOMM_UNDER_BATON {
     const uint32_t left = running() - 1;
     running_.store(left, std::memory_order_release);
@@ -137,7 +138,7 @@ struct ExportedMemory {
   uint64_t length = 0;
   uint32_t rights = 0;
   bool host_accessible = false;
-  bool needs_flush = false;  // the device must flush before it reads what peers have put
+  bool needs_flush = false;  // the device must flush before it reads data that peers have put
   TransportKeys keys;
 
   std::vector<std::byte> encode() const;

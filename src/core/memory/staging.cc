@@ -20,14 +20,14 @@ Status copy_failed(const Device& device, hetcomm_status_t status) {
                             failure_text(device, status)));
 }
 
-// Returns a low estimate of a time, from the |known| estimate and the |latest| measurement. A
-// longer measurement raises the estimate by 5 % at most, since the thread may have been delayed.
+// Updates the |known| low estimate of a duration with the |latest| measurement and returns it. A
+// longer measurement raises the estimate by 5 % at most, because the thread may have been delayed.
 double least_lately(double known, double latest) {
   constexpr double kRise = 1.05;
   return known == 0 ? latest : std::min(latest, known * kRise);
 }
 
-// Returns the first piece that lies in device memory; null if there is none.
+// Returns the memory of the first piece in device memory; null if there is none.
 const Memory* device_memory(const std::vector<BufferPiece>& pieces) {
   for (const BufferPiece& piece : pieces) {
     if (piece.memory != nullptr && !piece.memory->host_accessible()) return piece.memory;
@@ -84,7 +84,7 @@ void Staging::meet_devices() {
   const size_t loads = devices_.size() * kStreamDirections;
   if (found_.size() == loads) return;
   loads_.resize(loads);
-  found_.resize(loads);  // last, so that the devices count as met only after success
+  found_.resize(loads);  // last, so the devices count as known only after success
 }
 
 CopyCosts Staging::costs(StreamDirection direction, const std::vector<BufferPiece>& pieces) {
@@ -96,7 +96,7 @@ CopyCosts Staging::costs(StreamDirection direction, const std::vector<BufferPiec
 }
 
 // kMinTimeS comes from measurements with 4 to 64 MiB, from 1 GB/s to 40 GB/s. Shorter copies cost
-// more than the overlap gains, and caches hold little of longer ones.
+// more than the overlap gains, and longer ones do not fit in caches.
 uint64_t Staging::slice_bytes(StreamDirection direction, const std::vector<BufferPiece>& pieces) {
   constexpr double kMinTimeS = 1e-3;
   constexpr double kUsualRate = 10e9;
@@ -137,7 +137,7 @@ StandIns::Memory Staging::stand_in(uint64_t size, const std::vector<BufferPiece>
 
 void Staging::prepare_for_holds(size_t index) {
   meet_devices();
-  // Streams that cannot be made now may be made later.
+  // Streams that cannot be created now may be created later.
   static_cast<void>(devices_.stream(index, StreamDirection::kToHost));
   static_cast<void>(devices_.stream(index, StreamDirection::kFromHost));
   const DeviceTable& table = *devices_.device(index).table;
@@ -173,7 +173,7 @@ Status Staging::start_piece(CopyJob& job, StreamDirection direction, const Buffe
                 });
 }
 
-// Starts copies of |length| bytes that device |number| makes, by a call of copies(device, stream).
+// Starts copies of |length| bytes on device |number| by calling copies(device, stream).
 template <typename Submit>
 Status Staging::submit(CopyJob& job, StreamDirection direction, size_t number, uint64_t length,
                        const HostRange& host, Submit&& copies) {
@@ -192,7 +192,7 @@ Status Staging::submit(CopyJob& job, StreamDirection direction, size_t number, u
     status = device.table->event_record(device.instance, stream.value(), &event);
   }
   if (status != HETCOMM_OK) {
-    // Copies may be running, and no event would signal their end.
+    // Copies may be running without an event that would signal their end.
     job.unended_ = CopyJob::Unended{number, direction, host};
     end_copies(job);
     return copy_failed(device, status);
@@ -216,12 +216,13 @@ Status Staging::submit(CopyJob& job, StreamDirection direction, size_t number, u
 }
 
 // Waits for the end of copies of |job| that were started without an event to signal their end.
-// While a user's stream is held back, tries to get such an event again instead, since ending the
-// stream might wait for the user's stream. A lost device runs nothing any longer.
+// While a user's stream is held back, tries again to record such an event instead, because
+// destroying the stream might wait for the user's stream. A lost device no longer runs any copies.
 void Staging::end_copies(CopyJob& job) {
   const auto [number, direction, host] = *job.unended_;
   const NoHolds none(devices_.calls());
-  // While copies of the device are abandoned, end_stream() waits for nothing: its call is deferred.
+  // If the device has abandoned copies, end_stream() would not wait, because it defers the
+  // destruction of the stream.
   if (none && !devices_.abandoned().use(devices_.device(number))) {
     devices_.end_stream(number, direction, none);
     job.unended_.reset();

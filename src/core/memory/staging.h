@@ -29,18 +29,18 @@ namespace hetcomm {
 
 class CopyHandler {
  public:
-  // Called when the copy has ended and no longer touches the memory of either side. Exception: a
-  // copy of an abandoned device (DeviceSet::is_abandoned) may still continue. Host memory that such
-  // a copy may touch is not reused before the copy has ended (DeviceSet::abandoned).
+  // Called when the copy has ended and no longer touches the memory of either side. The exception
+  // is a copy of an abandoned device (see DeviceSet::is_abandoned()), which may continue. Host
+  // memory that it may touch is not reused before it has ended (see DeviceSet::abandoned()).
   virtual void on_copied(const Status& status) HETCOMM_UNDER_BATON = 0;
-  // Returns a readable name of the copy's purpose.
+  // Returns readable text about the purpose of the copy.
   virtual std::string copy_purpose() const HETCOMM_UNDER_BATON = 0;
 
  protected:
   ~CopyHandler() = default;
 };
 
-// One copy between a host range and a range of a message's pieces, perhaps on several devices.
+// One asynchronous copy, or one piece of work on a device. A copy may involve several devices.
 class CopyJob {
  public:
   bool running() const HETCOMM_UNDER_BATON { return running_; }
@@ -53,11 +53,11 @@ class CopyJob {
     uint64_t bytes;
     HostRange host;  // host memory that the copy touches
     uint64_t started_ns;
-    uint32_t load;    // index of the load that counts it
-    bool is_near;     // processors of this host make the copy
+    uint32_t load;    // index of its load in Staging::loads_
+    bool is_near;     // the host's processors make the copy
     bool ends_sleep;  // the device has promised to end a sleep
   };
-  // A stream of copies that have no event to signal their end.
+  // A stream with copies that have no event to signal their end.
   struct Unended {
     size_t device;
     StreamDirection direction;
@@ -130,11 +130,12 @@ struct RowsBetween {
 // Work that a device does in one stream: copies or reductions.
 class DeviceWork {
  public:
-  // Enqueues all of the work in |stream| of |device|. Fails with the first call that fails.
+  // Enqueues all of the work in |stream| of |device|. Returns the status of the first call that
+  // fails.
   virtual hetcomm_status_t start(const Device& device, void* stream) = 0;
   // Returns the host memory that the work reads and writes.
   virtual HostRange host() const = 0;
-  // Returns whether start() has come so far that results may have been written.
+  // Returns whether start() may have enqueued commands that write results.
   virtual bool has_begun_to_write() const = 0;
 
  protected:
@@ -151,7 +152,7 @@ class Staging {
 
   ChunkPools& chunks() { return chunks_; }
   // Chooses |share|'s shape for |length| bytes of |pieces|, unless it was chosen before. The shape
-  // depends on the costs of their device, and the chunks are near that device.
+  // depends on the copy costs of the pieces' device, and the chunks are near that device.
   void choose_shape(ChunkPools::Share& share, uint64_t length, StreamDirection direction,
                     const std::vector<BufferPiece>& pieces) HETCOMM_UNDER_BATON {
     if (share.shape().chunk_bytes != 0) return;
@@ -168,29 +169,29 @@ class Staging {
   // Starts copying rows between devices. Requires can_copy_between().
   void start(CopyJob& job, std::span<const RowsBetween> pieces,
              CopyHandler& handler) HETCOMM_UNDER_BATON;
-  // Starts |work| on device number |device|, whose results have |bytes|. on_copied() follows.
-  // Returns false if the work failed before it began to write. Nothing runs then, and on_copied()
-  // is not called. If failed work may still run because a held stream prevents waiting for its end,
-  // this returns true and on_copied() reports the failure.
+  // Starts |work| on device number |device|, whose results have |bytes|. progress() later calls
+  // on_copied(). Returns false if the work failed before it began to write. Nothing runs then, and
+  // on_copied() is not called. If failed work may still run because a held stream prevents waiting
+  // for its end, this returns true and on_copied() reports the failure.
   bool try_start(CopyJob& job, size_t device, uint64_t bytes, DeviceWork& work,
                  CopyHandler& handler) HETCOMM_UNDER_BATON;
   int progress() HETCOMM_UNDER_BATON;
-  // See DeviceUser. The next progress() ends the device's copies, with the reason why the device
-  // was abandoned.
+  // See DeviceUser. The next progress() reports the device's copies as ended, with the reason why
+  // the device was abandoned.
   void on_abandoned(size_t index) HETCOMM_UNDER_BATON;
   void describe_oldest_copy(size_t index, uint64_t now_ns, uint64_t* started_ns,
                             std::string* text) HETCOMM_UNDER_BATON;
   // Returns the record of abandoned copies, which keeps the memory that they may touch.
   AbandonedCopies& abandoned() HETCOMM_UNDER_BATON { return devices_.abandoned(); }
   bool idle() const HETCOMM_UNDER_BATON { return running_ == nullptr; }
-  // See Driven's functions of the same names. The devices end the sleep. These functions return
-  // false if a device cannot end it.
+  // See Driven's functions of the same names. Completed copies end the sleep. The functions return
+  // false if a device cannot signal completion in this way.
   bool prepare_sleep() HETCOMM_UNDER_BATON;
   bool may_sleep_on() const HETCOMM_UNDER_BATON;
-  // Makes streams and blocks for device |index| before its users' streams are held back, since
+  // Creates streams and blocks for device |index| before its users' streams are held back, since
   // nothing can be pinned while they are.
   void prepare_for_holds(size_t index) HETCOMM_UNDER_BATON;
-  // Returns the measured costs of the most recent copies of |pieces|' device.
+  // Returns the costs of copies by the pieces' device, as measured recently.
   CopyCosts costs(StreamDirection direction,
                   const std::vector<BufferPiece>& pieces) HETCOMM_UNDER_BATON;
   // Returns the best length for copies of |pieces| when this thread has other work: each copy
@@ -199,21 +200,21 @@ class Staging {
                        const std::vector<BufferPiece>& pieces) HETCOMM_UNDER_BATON;
   // Returns whether copies to |pieces| are as fast from another process's memory as from chunks.
   bool takes_any_memory(const std::vector<BufferPiece>& pieces) HETCOMM_UNDER_BATON;
-  // Returns host memory that stands for |pieces|; empty if there is none. Copies of their device
-  // reach it at full speed, where possible.
+  // Returns host memory that stands for |pieces|; empty if out of memory. Where possible, the
+  // pieces' device copies to and from it at full speed.
   StandIns::Memory stand_in(uint64_t size,
                             const std::vector<BufferPiece>& pieces) HETCOMM_UNDER_BATON;
 
  private:
   static constexpr uint64_t kKeptStandIns = 128u << 20;
-  // Makes room for devices that were added since the last call.
+  // Adds the loads of devices that were added since the last call.
   void meet_devices();
   template <typename Check>
   bool check_first_events(Check&& check) const HETCOMM_UNDER_BATON;
   void end_copies(CopyJob& job) HETCOMM_UNDER_BATON;
   void enlist(CopyJob& job, CopyHandler& handler) HETCOMM_UNDER_BATON;
-  // Records that |job| was started as far as possible. A job without events is reported in the next
-  // pass.
+  // Called once |job| has been started as far as possible. A job without events is reported in the
+  // next pass.
   void note_started(const CopyJob& job) HETCOMM_UNDER_BATON {
     if (!job.has_events() || job.unended_) look_at_all_ = true;
   }

@@ -1,4 +1,4 @@
-// Declares the variables of device memory.
+// Declares the configuration variables of device memory.
 #pragma once
 
 #include "src/system/variable.h"

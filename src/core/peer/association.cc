@@ -30,9 +30,9 @@ size_t Association::count_bulk_rails(const RailMasks& masks) {
   return count;
 }
 
-// Returns the transports of |masks| that are in |kin|, which has all transports of one kind. A
-// side's mask may have none of them, since a peer can send invalid masks. That side then gets all
-// of |kin|.
+// Returns the transports of |masks| that are also in |kin|, the set of all transports of one kind.
+// If a side's mask contains none of them, that side gets all of |kin|. This happens because a peer
+// can send an invalid mask.
 static RailMasks of_kind(const RailMasks& masks, const RailMasks& kin) {
   const RailMasks common = masks & kin;
   return {common.own != 0 ? common.own : kin.own, common.peer != 0 ? common.peer : kin.peer};
@@ -118,7 +118,7 @@ void Association::starve() {
 
 // --- operations -------------------------------------------------------------
 
-// Both branches tell the peer about an operation that has begun.
+// Both branches notify the peer if the operation has begun.
 void Association::end_started(Operation& operation) {
   if (operation.phase == OperationPhase::kQueued || operation.phase == OperationPhase::kSubmitted) {
     end_unsent(operation, Code::kOutOfMemory, {});

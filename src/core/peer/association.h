@@ -1,6 +1,6 @@
 // An Association holds the state that the protocols of one pair share: the rails, the order of
-// messages, the credit, queued protocol messages, bulk data and pending operations. SCTP calls two
-// ends with several connections an association, too.
+// messages, the credit, queued protocol messages, bulk data and pending operations. SCTP uses the
+// same term for two endpoints that are joined by several network paths.
 //
 // Three protocols use an association: rendezvous (transfer.h), messages (message_sender.h and
 // message_receiver.h) and one-sided operations (remote_access.h). They call the pair, which is
@@ -24,25 +24,25 @@
 
 namespace hetcomm {
 
-// The interface that a pair offers to the units below it. None of these calls is frequent.
+// The interface that a pair offers to the units below it. None of these functions is called often.
 class PairBase : public ListedPair, public OperationCarrier {
  public:
-  // Fails |rail|, on which the peer has broken the protocol.
+  // Fails |rail| because the peer violated the protocol on it. |what| describes the violation.
   virtual void violated(Rail& rail, std::string_view what) HETCOMM_UNDER_BATON = 0;
-  // Sends pending messages and operations. Called when there may again be room, credit, or a
-  // connection.
+  // Sends pending messages and operations. Called when the connection may be writable again, or
+  // when credit or a new connection may be available.
   virtual void pump() HETCOMM_UNDER_BATON = 0;
-  // Records that message number Sequencer::sent() has just left. Called for a kRailDown, and for a
-  // message that keeps a permit of this rank until the peer has acknowledged it.
+  // Records that message number Sequencer::sent() was just sent. Called for a kRailDown, and for a
+  // message that holds one of this rank's permits until the peer has acknowledged it.
   virtual void protocol_message_left(MessageKind kind) HETCOMM_UNDER_BATON = 0;
-  // Handles a message about connections.
+  // Handles a message that manages connections, such as a kRailDown.
   virtual void receive_connection_message(const WireHeader& header) HETCOMM_UNDER_BATON = 0;
   // Makes connections between the transports of |masks|. Called when data needs them for the first
   // time.
   virtual void rails_needed(const RailMasks& masks) HETCOMM_UNDER_BATON = 0;
   // Closes |rail|, which neither side uses.
   virtual void close_unused(Rail& rail) HETCOMM_UNDER_BATON = 0;
-  // Ends the pair because this side alone has decided that the peer is lost.
+  // Declares the peer lost by a decision of this rank alone, and ends the pair.
   virtual void give_up(const Status& why) HETCOMM_UNDER_BATON = 0;
 
  protected:
@@ -60,7 +60,7 @@ class Association final : public NotificationSource {
   int own_rank() const HETCOMM_UNDER_BATON { return terms_.rank; }
   // Returns whether this rank is higher than the peer's.
   bool is_higher() const HETCOMM_UNDER_BATON { return terms_.rank > rank_; }
-  // Returns whether data for the peer stays on this host, whatever the transport.
+  // Returns whether data for the peer stays on this host, regardless of the transport.
   bool is_beside() const HETCOMM_UNDER_BATON { return directory_.is_beside(rank_); }
   uint64_t now_ns() const HETCOMM_UNDER_BATON { return engine_.coarse_now(); }
   PairBase& pair() HETCOMM_UNDER_BATON { return pair_; }
@@ -75,7 +75,7 @@ class Association final : public NotificationSource {
   size_t link_of(const Rail& rail) const HETCOMM_UNDER_BATON {
     return LinkShares::index_of(rail.ends.own, is_beside());
   }
-  // Records that |bytes| have left over |rail|.
+  // Records that |bytes| were sent over |rail|. Ignores data that stays on this host.
   void note_left(const Rail& rail, uint64_t bytes) HETCOMM_UNDER_BATON {
     const size_t link = link_of(rail);
     if (link != LinkShares::kWithinHost) links_[link].left(bytes, now_ns());
@@ -103,7 +103,8 @@ class Association final : public NotificationSource {
   bool waits_for_rails(const RailMasks& masks) HETCOMM_UNDER_BATON {
     return is_ready() && choose_rails(masks) == kNoRails;
   }
-  // Makes connections for data of |masks|, unless that was done before.
+  // Requests connections for data of |masks|. Does nothing if they were requested before, if the
+  // current connection is lossless, or if the association is not ready.
   void need_rails(const RailMasks& masks) HETCOMM_UNDER_BATON;
   RailNeeds& needs() HETCOMM_UNDER_BATON { return needs_; }
 
@@ -111,27 +112,27 @@ class Association final : public NotificationSource {
   Sequencer& sequencer() HETCOMM_UNDER_BATON { return sequencer_; }
   SendCredit& send_credit() HETCOMM_UNDER_BATON { return send_credit_; }
   ReceiveCredit& receive_credit() HETCOMM_UNDER_BATON { return sequencer_.receive_credit(); }
-  // Returns whether a user message may leave now. It must not overtake a protocol message.
+  // Returns whether a user message can be sent now. It must not overtake a queued protocol message.
   bool may_send() const HETCOMM_UNDER_BATON { return is_ready() && protocol_.empty(); }
-  // Sends a small protocol message, or queues it if there is no room. Never throws: if memory runs
-  // out, no later message leaves, and the pair is lost at the end of the pass. |permit|: whose
-  // permit the message keeps until the peer has acknowledged it.
+  // Sends a small protocol message, or queues it if it cannot be sent now. Never throws: if memory
+  // runs out, no later message is sent, and the pair is lost at the end of the pass. |permit| is
+  // the side whose permit the message holds until the peer has acknowledged it.
   void send_protocol(MessageKind kind, uint64_t tag, uint64_t value, const void* body = nullptr,
                      size_t size = 0, Permit permit = Permit::kNone) HETCOMM_UNDER_BATON;
   void send_protocol(MessageKind kind, uint64_t tag, Code code,
                      Permit permit = Permit::kNone) HETCOMM_UNDER_BATON {
     send_protocol(kind, tag, static_cast<uint64_t>(code), nullptr, 0, permit);
   }
-  // Sends a kStop or kWithdraw that tells the peer the reason |why|.
+  // Sends a kStop or kWithdraw with the reason |why|.
   void send_reason(MessageKind kind, uint64_t tag, const Status& why,
                    Permit permit = Permit::kNone) HETCOMM_UNDER_BATON;
-  // Sends the pending protocol messages. Returns whether all of them have left.
+  // Sends the queued protocol messages. Returns whether all of them were sent.
   bool send_waiting_protocol() HETCOMM_UNDER_BATON;
   ProtocolQueue& protocol() HETCOMM_UNDER_BATON { return protocol_; }
   // Returns the counts of one-sided operations between the two ranks.
   Permits& permits() HETCOMM_UNDER_BATON { return permits_; }
-  // Sends a kUpdate, which carries only an acknowledgement and credit. Returns false if there was
-  // no room.
+  // Sends a kUpdate, which carries only an acknowledgement and credit. Returns false if the
+  // connection did not accept it.
   bool send_update(uint8_t flags) HETCOMM_UNDER_BATON;
 
   // Returns the connection whose message is being handled.
@@ -151,13 +152,14 @@ class Association final : public NotificationSource {
   void give_back_credit(uint64_t bytes) override HETCOMM_UNDER_BATON {
     if (receive_credit().give_back(bytes)) update_due();
   }
-  // Records that the peer waits for an acknowledgement of the current message.
+  // Records that the peer is waiting for an acknowledgement of the current message, and schedules
+  // that acknowledgement.
   void acknowledgement_due() HETCOMM_UNDER_BATON {
     sequencer_.owe();
     turns_.acknowledgement_due(pair_);
   }
 
-  // --- turns at the end of a pass ---
+  // --- work at the end of a pass ---
   // Schedules Traffic::send_update() for the end of the pass.
   void update_due() HETCOMM_UNDER_BATON { turns_.update_due(pair_); }
   // Schedules MappedAccess::copy_some() for the end of every pass until it has copied everything.
@@ -170,23 +172,23 @@ class Association final : public NotificationSource {
     operation.phase = OperationPhase::kQueued;
     outbox_.push_back(operation);
   }
-  // Ends |operation|, which is in no list, because memory ran out while it was started.
+  // Fails |operation|, which is in no list, because memory ran out while it was being started.
   void end_started(Operation& operation) HETCOMM_UNDER_BATON;
-  // Handles |code|, with which a connection refused the message of |operation|. Returns false if
-  // the caller must try again later. Otherwise a new attempt would be refused, too, so this ends
-  // |operation| and returns true.
+  // Handles |code|, the error with which a connection refused the message of |operation|. Returns
+  // false if the caller must try again later. Otherwise fails |operation|, since another attempt
+  // would be refused too, and returns true.
   bool refused(Operation& operation, Code code) HETCOMM_UNDER_BATON;
-  // Ends |send|, which is in no list and has not left completely.
+  // Completes |send| with |code|. |send| is in no list and was not sent completely.
   void end_unsent(Operation& send, Code code, std::string text) HETCOMM_UNDER_BATON;
-  // Ends |operation|, if it is pending, because memory ran out.
+  // Fails |operation| with kOutOfMemory if it is pending.
   void end_out_of_memory(Operation& operation) HETCOMM_UNDER_BATON;
 
   // --- bulk data ---
   Bulks& bulks() HETCOMM_UNDER_BATON { return bulks_; }
 
   // --- memory ---
-  // Records that a message is missing because memory ran out. The pair cannot end at once, but is
-  // lost at the end of the pass. Until then no later message leaves.
+  // Records that a message could not be sent because memory ran out. The pair is lost at the end of
+  // the pass, since it cannot be ended here. Until then no later message is sent.
   void starve() HETCOMM_UNDER_BATON;
   bool is_starved() const HETCOMM_UNDER_BATON { return starved_; }
 

@@ -28,7 +28,7 @@ void ExtraRails::need(const RailMasks& masks) {
 }
 
 void ExtraRails::wanted_by_peer(const RailMasks& masks) {
-  // |masks| are about transports of the same kind as the connection on which the message arrived.
+  // |masks| refer to transports of the same kind as the connection on which the message arrived.
   const RailMasks known = masks & association_.receiving_on().kin;
   if (known.own == 0 || known.peer == 0) return;
   if (association_.needs().note(known)) need(known);
@@ -44,7 +44,7 @@ bool ExtraRails::is_under_way(const RailMasks& masks) {
   return some;
 }
 
-// Lets data that has waited too long go over other connections.
+// Ends the waits that have lasted too long or are hopeless. The data then uses other connections.
 void ExtraRails::settle(uint64_t now_ns) {
   const bool is_higher = association_.is_higher();
   const bool some =
@@ -169,13 +169,13 @@ void ExtraRails::close_unused() {
       association_.send_protocol(MessageKind::kRailUnused, rail->id, 0);
     }
   }
-  // A rail over which the peer keeps sending is unused only briefly, so this side checks again
+  // A rail over which the peer keeps sending is unused only briefly, so this rank checks again
   // soon.
   plan_to_close(some_are_used ? 1 : kCoolDowns);
 }
 
 void ExtraRails::receive_unused(uint64_t id) {
-  // If the rail carries this very report, the peer still uses it.
+  // If the report itself arrived on that rail, the peer still uses the rail.
   Rail* rail = association_.rails().find(id);
   if (rail == nullptr || rail == &association_.receiving_on()) return;
   rail->retiring = true;

@@ -2,8 +2,8 @@
 //
 // The lower rank makes these connections over transports that are better or would share the load.
 // After a failure it first lets a transport cool down. Its choice depends on the data seen so far
-// (rail_needs.h). The higher rank reports the needs of its own data (kRailsWanted). After a
-// failover, messages return to their preferred connection as soon as it can be made again. A rail
+// (rail_needs.h). The higher rank reports which transports its own data needs (kRailsWanted). After
+// a failover, messages return to their preferred connection as soon as it can be made again. A rail
 // is closed when it is no longer useful and stays unused. For example, a better rail may have
 // replaced it. The lower rank announces that it no longer uses the rail (kRailUnused). Once the
 // higher rank has nothing in flight on the rail, it closes the rail and answers (kRailClosed). All
@@ -35,10 +35,10 @@ class ExtraRails {
 
   CoolDowns& cool_downs() HETCOMM_UNDER_BATON { return cool_downs_; }
 
-  // Called when data first has to go between transports of |masks|. If a connection between these
-  // transports is likely to open, the data waits for it.
+  // Called when data has to be sent between transports of |masks| for the first time. If a
+  // connection between these transports is likely to open, the data waits for it.
   void need(const RailMasks& masks) HETCOMM_UNDER_BATON;
-  // Handles the report of the peer, the higher rank, that it has data of |masks|.
+  // Handles the report of the peer, the higher rank, that it has data for transports of |masks|.
   void wanted_by_peer(const RailMasks& masks) HETCOMM_UNDER_BATON;
   // Returns whether |rail| should take over the messages from the current rail. It should if it is
   // clearly better or, on the lower rank, if it is the preferred rail.
@@ -48,12 +48,13 @@ class ExtraRails {
   void connect() HETCOMM_UNDER_BATON;
   // Records that a connection between |ends| could not be made.
   void connect_failed(const RailEnds& ends, const Status& why) HETCOMM_UNDER_BATON;
-  // Schedules a check, some time later, that closes the superfluous rails that are then unused.
+  // Schedules a check that closes the superfluous rails that are unused at that time.
   void plan_to_close() HETCOMM_UNDER_BATON { plan_to_close(kCoolDowns); }
-  // Handles the report that the peer no longer uses rail |id|, or has closed it.
+  // Handle the peer's reports that it no longer uses rail |id|, or that it has closed it.
   void receive_unused(uint64_t id) HETCOMM_UNDER_BATON;
   void receive_closed(uint64_t id) HETCOMM_UNDER_BATON;
-  // Returns whether this side has something in flight on |rail|, or will have.
+  // Returns whether this rank has, or will have, anything in flight on |rail|, or uses it for
+  // messages.
   bool uses(const Rail& rail) HETCOMM_UNDER_BATON;
   // Stops this object because the peer has left or the pair is lost.
   void stop() HETCOMM_UNDER_BATON { stopped_ = true; }

@@ -5,7 +5,8 @@
 
 namespace hetcomm {
 
-// Returns whether this side has nothing in flight on the only connection, as far as it knows.
+// Returns whether the pair has exactly one connection and this rank knows of nothing in flight on
+// it.
 bool IdleCloser::is_idle() const {
   const RailSet& rails = association_.rails();
   return traffic_.is_idle() && traffic_.has_all_received() && rails.size() == 1 && rails[0].known &&
@@ -47,14 +48,14 @@ bool IdleCloser::receive_question() {
   }
   const uint64_t rail = association_.receiving_on().id;
   const WireHeader yes{.kind = MessageKind::kMayClose, .tag = rail, .value = 1};
-  // The kMayClose is sent directly. In the queue it would be held back with all other messages.
+  // The kMayClose bypasses the protocol queue, which is held back from now on.
   if (may_lose_connection() && association_.sequencer().send(yes, ExtentView{}) == Code::kOk)
     return true;
   association_.send_protocol(MessageKind::kMayClose, rail, 0);
   return false;
 }
 
-// A kMayClose for another connection than the current one is an old message that was sent again.
+// A kMayClose for a connection other than the current one is an old message that was resent.
 bool IdleCloser::receive_answer(uint64_t rail, bool may) {
   const Rail* current = association_.rails().current();
   const bool answers = std::exchange(asked_, false) && current != nullptr && rail == current->id;
@@ -63,7 +64,7 @@ bool IdleCloser::receive_answer(uint64_t rail, bool may) {
     constexpr unsigned kMaxDoublings = 9;
     refusals_ = std::min(refusals_ + 1, kMaxDoublings);
     ask_again_ns_ = engine_.refresh_now() + (kFirstPauseNs << refusals_);
-    messages_ = count_messages();  // the two messages of this exchange count as no use
+    messages_ = count_messages();  // the two messages of this exchange do not count as use
     return false;
   }
   refusals_ = 0;

@@ -1,15 +1,15 @@
 // IdleCloser closes the unused connection of a pair when descriptors run short.
 //
-//   one side                              the other
-//     kCloseIdle, sends as before    -->
-//                                    <--    kMayClose (1): holds back pending data
-//     closes the connection          -->    sees its end: the pair is as if never used
-//     or kWake, since it uses the
-//     connection again               -->    resumes
+//   one side                              the other side
+//     kCloseIdle, keeps sending      -->
+//                                    <--    kMayClose (1), holds back pending data
+//     closes the connection          -->    sees it close; the pair is idle again
+//     or sends kWake, since it uses
+//     the connection again           -->    resumes
 //
-// All messages of a side arrive before the end of its connection, so none is lost, although no
-// copies are kept. If both sides send kCloseIdle at once, the lower rank's counts. A pair with
-// several connections keeps them. All callers hold the baton.
+// The connection delivers all messages before it reports the close, so none is lost although no
+// copies are kept. If both sides send kCloseIdle at the same time, only the lower rank's request is
+// answered. A pair with several connections keeps all of them. All callers hold the baton.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,8 @@ class IdleCloser {
   IdleCloser(const IdleCloser&) = delete;
   IdleCloser& operator=(const IdleCloser&) = delete;
 
-  // Returns whether nothing is in flight, so that this side may ask to close the connection.
+  // Returns whether this rank can now ask to close the connection. It can if nothing is in flight,
+  // no question is pending, and the pause after the last refusal is over.
   bool may_ask(uint64_t now_ns) const HETCOMM_UNDER_BATON;
   // Asks the peer whether the connection can be closed. Requires may_ask().
   void ask() HETCOMM_UNDER_BATON;
@@ -35,18 +36,19 @@ class IdleCloser {
   uint32_t count_idle() HETCOMM_UNDER_BATON;
   // Records that the connection is gone.
   void connection_gone() HETCOMM_UNDER_BATON { asked_ = false; }
-  // Stops this object because the peer has left, so that its connection ends anyway.
+  // Stops this object because the peer has left and its connection will close anyway.
   void stop() HETCOMM_UNDER_BATON { stopped_ = true; }
 
-  // Handles the peer's kCloseIdle. Returns true if the peer may close the connection. This side
+  // Handles the peer's kCloseIdle. Returns true if the peer can close the connection. This rank
   // then sends nothing more.
   bool receive_question() HETCOMM_UNDER_BATON;
-  // Handles the peer's kMayClose for |rail|. Returns true if this side now closes the connection.
+  // Handles the peer's kMayClose for |rail|. Returns true if this rank now has to close the
+  // connection.
   bool receive_answer(uint64_t rail, bool may) HETCOMM_UNDER_BATON;
 
  private:
   bool is_idle() const HETCOMM_UNDER_BATON;
-  // Returns whether losing the connection would lose none of the pair's data.
+  // Returns whether the connection can be closed without losing data of the pair.
   bool may_lose_connection() const HETCOMM_UNDER_BATON;
   uint32_t count_messages() const HETCOMM_UNDER_BATON;
 
@@ -54,7 +56,7 @@ class IdleCloser {
   Traffic& traffic_;
   Engine& engine_;
   bool stopped_ = false;
-  bool asked_ = false;         // this side waits for the peer's kMayClose
+  bool asked_ = false;         // this rank is waiting for the peer's kMayClose
   uint64_t ask_again_ns_ = 0;  // earliest time of the next ask() after a refusal
   unsigned refusals_ = 0;      // refusals in a row
   uint32_t messages_ = 0;      // count_messages() at the last count_idle() or refusal

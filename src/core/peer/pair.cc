@@ -75,7 +75,6 @@ std::string Pair::trouble() {
   return state() == PairState::kConnecting && rails().empty() ? "there is no connection yet" : "";
 }
 
-// Ends the pair because this side alone has decided that the peer is lost.
 void Pair::give_up(const Status& why) {
   services_.control->give_up(rank(), why);
   lose(why);
@@ -85,7 +84,7 @@ void Pair::peer_left() {
   left_ = true;
   extra_rails_.stop();
   idle_closer_.stop();
-  if (association_.is_lost() || !rails().empty()) return;  // the pair ends with its last rail
+  if (association_.is_lost() || !rails().empty()) return;  // lost once the last rail is gone
   lose(left_by(rank()));
 }
 
@@ -111,7 +110,8 @@ void Pair::out_of_memory() {
   tell_loss();
 }
 
-// Tells the peer, which may still wait, that this side has given up. Retries until there is memory.
+// Notifies the peer, which may still be waiting, that this rank has declared it lost. Retries until
+// enough memory is available.
 void Pair::tell_loss() {
   constexpr uint64_t kTellAgainNs = 10'000'000;
   untold_ = true;
@@ -167,7 +167,7 @@ void Pair::tick(uint64_t now_ns) {
   if (untold_) tell_loss();
   if (state() != PairState::kConnecting || !rails().empty()) return;
   if (!verdict_.ok()) {
-    // The peer may have other connections left and not know that this one is lost.
+    // The peer may still have other connections, and may not have noticed that this one is lost.
     give_up(verdict_.annotate(fmt::format("rank {}", rank())));
     return;
   }

@@ -1,19 +1,19 @@
 // A Pair connects this rank with one peer. It makes connections, continues over the remaining ones
-// when one fails, and ends everything when the peer is lost.
+// when one fails, and fails all operations when the peer is lost.
 //
 //   kIdle --first use--> kConnecting --connected, kOpen exchanged--> kReady
 //                             ^                                         |
 //                             +--- last connection broke, peer alive ---+
 //   any --peer lost--> kLost
 //
-// A pair may have several connections (rails). Messages go over one of them, which each side
-// chooses for itself. Bulk data goes over all rails that are worth using. A rail that fails is
-// fenced, and the peer is told before anything is repeated (kRailDown). Data that was in flight on
-// it goes over the remaining rails, or over the next connection.
+// A pair can have several connections (rails). Messages are sent over one of them, which each side
+// chooses independently. Bulk data is sent over all rails that are worth using. A failed rail is
+// fenced, and the peer is notified (kRailDown) before any data is sent again. Data that was in
+// flight on the failed rail is sent over the remaining rails, or over the next connection.
 //
-// The lower rank of a pair connects, and the higher rank asks it to (knock). The higher rank also
-// knocks when it has lost its last rail, since the lower rank may not have noticed. All callers
-// hold the baton.
+// The lower rank of a pair makes the connections. The higher rank requests one through the control
+// plane, which is called a knock. It also knocks when it has lost its last rail, since the lower
+// rank may not have noticed. All callers hold the baton.
 #pragma once
 
 #include <cstddef>
@@ -59,33 +59,34 @@ class Pair final : public PairBase {
   void end(Operation& operation, Code code, std::string text) override HETCOMM_UNDER_BATON {
     traffic_.end(operation, code, std::move(text));
   }
-  // Opens |track|, which must stay valid until close_track() and cannot be opened again after it.
-  // May throw std::bad_alloc.
+  // Opens |track|, which must stay valid until close_track() and cannot be reopened afterwards. May
+  // throw std::bad_alloc.
   void open_track(Track& track) HETCOMM_UNDER_BATON;
   // Calls Tracks::close() unless the pair is lost.
   void close_track(Track& track, const Status& why, bool unmatched = false) HETCOMM_UNDER_BATON {
     if (!association_.is_lost()) traffic_.tracks().close(track, why, unmatched);
   }
-  // Call Tracks::skip() and Tracks::give_up() unless the pair is lost.
+  // Call Tracks::skip() and Tracks::give_up() unless the pair is lost. If it is lost, skip_runs()
+  // returns true.
   bool skip_runs(Track& track, uint64_t runs) HETCOMM_UNDER_BATON {
     return association_.is_lost() || traffic_.tracks().skip(track, runs);
   }
   void give_up_runs(Track& track, uint64_t from, uint64_t runs) HETCOMM_UNDER_BATON {
     if (!association_.is_lost()) traffic_.tracks().give_up(track, from, runs);
   }
-  // Returns whether everything that was accepted has left.
+  // Returns whether nothing is left to send, or the pair is idle or lost.
   bool flushed() const HETCOMM_UNDER_BATON;
 
   // --- connections ---
   // Starts connecting if no attempt is in progress.
   void ensure_connected() HETCOMM_UNDER_BATON;
-  // Takes over a connection, which either side has made.
+  // Adds a new connection that this rank or the peer has made.
   void adopt(std::unique_ptr<Endpoint> endpoint, const RailEnds& ends) HETCOMM_UNDER_BATON;
-  // Handles the failure of all transports to reach the peer. |may_change|: a later attempt may
-  // succeed.
+  // Handles the failure of all transports to reach the peer. |may_change| is true if a later
+  // attempt may succeed.
   void connect_failed(const Status& why, bool may_change) HETCOMM_UNDER_BATON;
-  // Handles a knock: the peer has no connection left. It has lost the connections up to number
-  // |lost|.
+  // Handles a knock: the peer has no connection and requests one. It has lost all connections with
+  // numbers up to |lost|.
   void knocked(uint32_t lost) HETCOMM_UNDER_BATON;
   // Handles the report of the peer, the lower rank, that it cannot connect to this rank.
   void refused_by_peer(const Status& why) HETCOMM_UNDER_BATON;
@@ -94,18 +95,19 @@ class Pair final : public PairBase {
   // Returns whether messages have arrived since the last call. Returns false if that call was more
   // than |longest_ns| ago.
   bool has_received_since_asked(uint64_t now_ns, uint64_t longest_ns) HETCOMM_UNDER_BATON;
-  // Returns text that explains why data does not arrive or leave. Empty if the transports know no
-  // reason.
+  // Returns a text that explains why no data is sent or received. The text is empty if no reason is
+  // known.
   std::string trouble() HETCOMM_UNDER_BATON;
-  // Records that other ranks reach the peer, though this rank does not.
+  // Records that other ranks can reach the peer although this rank cannot.
   void vouched() HETCOMM_UNDER_BATON { reachability_.vouched(); }
-  // Ends everything of the pair because the peer is permanently gone. Works even when memory has
-  // run out.
+  // Fails all operations with the peer, which is permanently gone, and closes all connections.
+  // Works even when memory has run out.
   void lose(const Status& why) HETCOMM_UNDER_BATON;
-  // Handles the peer's clean exit: delivers what it sent before, then ends the pair as lose() does.
+  // Handles the peer's clean exit: delivers what the peer sent before it left, then ends the pair
+  // as lose() does.
   void peer_left() HETCOMM_UNDER_BATON;
-  // Ends the pair because memory ran out in the middle of some work. Data may be missing, so this
-  // side can no longer guarantee anything to the peer.
+  // Ends the pair because memory ran out partway through some work. Data may be missing, so this
+  // rank can no longer keep its guarantees to the peer.
   void out_of_memory() override HETCOMM_UNDER_BATON;
 
   // --- at the end of a pass ---
@@ -136,7 +138,7 @@ class Pair final : public PairBase {
   RailSet& rails() HETCOMM_UNDER_BATON { return association_.rails(); }
   bool is_higher() const HETCOMM_UNDER_BATON { return association_.is_higher(); }
 
-  // pair_connection.cc: opening, failing, resuming
+  // The following functions open, fail and resume connections (pair_connection.cc).
   void send_open(Rail& rail) HETCOMM_UNDER_BATON;
   void receive_unopened(Rail& rail, const WireHeader& header) HETCOMM_UNDER_BATON;
   void opened(Rail& rail, const WireHeader& header) HETCOMM_UNDER_BATON;
@@ -170,7 +172,7 @@ class Pair final : public PairBase {
   bool left_ = false;
   bool replaced_ = false;      // a connection is being replaced
   bool lost_unknown_ = false;  // a rail without a number was lost since a rail last opened
-  bool untold_ = false;        // the peer has not been told that the pair is lost
+  bool untold_ = false;        // the peer is not yet notified that the pair is lost
   uint64_t retry_at_ns_ = kForever;
   Status verdict_;  // why a lossless connection broke; used if the control plane reports nothing
   uint32_t received_when_asked_;

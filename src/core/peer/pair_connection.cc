@@ -62,7 +62,7 @@ class Pair::OwnRail final : public Rail {
   }
 
  private:
-  // Runs |upcall|. If it runs out of memory halfway, its data is lost and the pair ends.
+  // Runs |upcall|. If memory runs out partway, data of the upcall is lost, so the pair ends.
   template <typename Upcall>
   void guarded(Upcall&& upcall) HETCOMM_UNDER_BATON {
     if (dropped) [[unlikely]]
@@ -83,8 +83,8 @@ void Pair::ensure_connected() {
   if (state() != PairState::kIdle) return;
   association_.set_state(PairState::kConnecting);
   try {
-    // If the two ranks have no common transport, both know it. The higher rank then lets its own
-    // attempt fail, and does not knock.
+    // If the two ranks have no common transport, both detect this themselves. The higher rank then
+    // makes an attempt that fails instead of knocking.
     if (!is_higher() || !services_.paths.directory.has_common_transport(rank())) {
       services_.paths.connector.connect(rank());
     } else {
@@ -103,8 +103,8 @@ void Pair::knocked(uint32_t lost) {
   while (!association_.is_lost()) {
     Rail* gone = rails().find_up_to(lost);
     if (gone == nullptr) break;
-    // UINT32_MAX: the peer lost a connection whose number it did not know. |gone| may then be newer
-    // than the knock, and the peer, which may still have it, is told.
+    // UINT32_MAX means that the peer lost a connection whose number had not arrived. In this case
+    // |gone| may be newer than the knock and still open at the peer, so the peer is notified.
     rail_failed(*gone, Status(Code::kPeerLost, "the peer has no connection left"),
                 lost == UINT32_MAX);
   }
@@ -130,7 +130,8 @@ void Pair::adopt(std::unique_ptr<Endpoint> endpoint, const RailEnds& ends) {
   send_open(rail);
 }
 
-// Drops the connection between |ends|, which the peer saw break before this side did.
+// Drops the existing connection between |ends|, if any. The peer detected its failure before this
+// rank did.
 void Pair::replace(const RailEnds& ends) {
   Rail* const before = rails().find_over(ends);
   if (before == nullptr) return;
@@ -139,7 +140,7 @@ void Pair::replace(const RailEnds& ends) {
   replaced_ = false;
 }
 
-// Sends the first message on the connection. If there is no room, on_writable retries.
+// Sends the first message on |rail|. If the send would block, writable() retries it.
 void Pair::send_open(Rail& rail) {
   const WireHeader header{.kind = MessageKind::kOpen,
                           .channel = static_cast<uint16_t>(rail.ends.own),
@@ -187,7 +188,8 @@ void Pair::opened(Rail& rail, const WireHeader& header) {
     return;
   }
   sequencer.acknowledge(peer_received);
-  // Messages on a lossless rail were not kept. If the peer lacks one, it cannot be sent again.
+  // Messages that were sent on a lossless rail were not kept, so one that the peer has not received
+  // cannot be sent again.
   if (!sequencer.check_unkept(peer_received)) {
     give_up(Status(Code::kPeerLost,
                    fmt::format("rank {}: messages were lost with the last connection", rank())));
@@ -203,8 +205,8 @@ void Pair::opened(Rail& rail, const WireHeader& header) {
 void Pair::connect_failed(const Status& why, bool may_change) {
   if (association_.is_lost()) return;
   const uint64_t now = services_.engine.refresh_now();
-  // The failure does not show whether the peer is alive. This side asks the control plane, and
-  // keeps trying for a detection time.
+  // The failure does not show whether the peer is alive. This rank queries the control plane, and
+  // keeps trying for the detection time.
   reachability_.connect_failed(now);
   trouble_ = why;
   if (reachability_.is_first_failure()) services_.control->inquire(rank());
@@ -227,7 +229,8 @@ void Pair::connect_failed(const Status& why, bool may_change) {
 }
 
 void Pair::refused_by_peer(const Status& why) {
-  // If there was a connection before, the lower rank tries again or reports that it has given up.
+  // If there was a connection before, the lower rank either tries again or reports that it has
+  // declared this rank lost.
   if (rails().made() == 0) lose(why);
 }
 
@@ -255,7 +258,7 @@ void Pair::receive_connection_message(const WireHeader& header) {
         // The lost rail is one of those whose number has not arrived yet.
         fail_unknown_rails();
       }
-      association_.acknowledgement_due();  // a put of the peer may wait for it
+      association_.acknowledgement_due();  // a put of the peer may be waiting for it
       return;
     case MessageKind::kRailUnused:
       extra_rails_.receive_unused(header.tag);
@@ -294,7 +297,7 @@ void Pair::receive_connection_message(const WireHeader& header) {
   }
 }
 
-// Keeps the connection, which the peer uses after all.
+// Keeps the connection because the peer still uses it.
 void Pair::stay_connected() {
   rails().for_each([](Rail& rail) HETCOMM_UNDER_BATON { rail.leaving = false; });
   if (rails().current() != nullptr && state() == PairState::kConnecting) rail_switch_.resume();
@@ -314,8 +317,8 @@ void Pair::close_unused(Rail& rail) {
 
 // --- losing it ------------------------------------------------------------------
 
-// Stops everything in flight on |rail| and drops it. |tell|: whether to tell the peer, if it has to
-// know.
+// Stops everything in flight on |rail| and drops it. |tell| is false if the peer knows of the
+// failure and need not be notified.
 void Pair::rail_failed(Rail& rail, const Status& why, bool tell) {
   if (rail.dropped) return;
   if (rail.leaving) {
@@ -327,7 +330,7 @@ void Pair::rail_failed(Rail& rail, const Status& why, bool tell) {
     return;
   }
   const bool lossless = rail.capabilities().lossless;
-  // Messages on this rail were not kept, so they cannot be repeated on another rail.
+  // Messages on this rail were not kept, so they cannot be sent again on another rail.
   const bool irreplaceable = lossless && &rail == rails().current();
   const uint64_t id = rail.id;
   const RailEnds ends = rail.ends;
@@ -347,9 +350,9 @@ void Pair::rail_failed(Rail& rail, const Status& why, bool tell) {
   }
   if (irreplaceable) {
     access().initiator().start_again();
-    // A lossless connection ends only with the peer. The control plane reports whether the peer
-    // died or left. If it reports nothing for a detection time, the peer is alive but does not
-    // communicate.
+    // A lossless connection breaks only when the peer dies or leaves, and the control plane reports
+    // which of the two happened. If it reports nothing within the detection time, the peer is alive
+    // but does not communicate.
     verdict_ = why;
     retry_at(services_.engine.refresh_now() + services_.terms.detection_ns);
     return;
@@ -358,15 +361,15 @@ void Pair::rail_failed(Rail& rail, const Status& why, bool tell) {
                      services_.paths.directory.name_of(rank(), ends), rails().size(), why.text());
   extra_rails_.cool_downs().failed(ends, services_.engine.refresh_now());
   if (give_up_blocked(ends, passage, reason)) return;
-  // This message must leave before anything from the failed rail is repeated.
+  // This message must be sent before any data of the failed rail is sent again.
   if (peer_has_to_know) association_.send_protocol(MessageKind::kRailDown, id, 0);
   access().initiator().start_again();
   go_on_without(why);
 }
 
-// Gives up the pair if its connections keep opening and breaking because the network carries only
-// short packets. Each side counts only breaks with its own data in flight. Returns whether the pair
-// is lost.
+// Declares the peer lost if its connections keep opening and then breaking because the network
+// drops long packets. Each side counts only breaks that happen with its own data in flight. Returns
+// whether the pair is lost.
 bool Pair::give_up_blocked(const RailEnds& ends, Passage passage, const Status& why) {
   const bool counts = blocked_paths_.broke(ends, passage);
   if (counts || rails().empty()) trouble_ = why;
@@ -382,7 +385,7 @@ bool Pair::give_up_blocked(const RailEnds& ends, Passage passage, const Status& 
   return true;
 }
 
-// Continues after a connection has failed and was dropped.
+// Continues after a failed connection has been dropped.
 void Pair::go_on_without(const Status& why) {
   if (rails().current() != nullptr) {
     traffic_.restart();
@@ -391,14 +394,15 @@ void Pair::go_on_without(const Status& why) {
   } else if (Rail* next = rails().best_open(); next != nullptr) {
     rail_switch_.go_over_to(*next);
   } else if (rails().empty() && !replaced_) {
-    // Does not reconnect while another connection is being opened or replaces the failed one: a
-    // knock would end that connection.
+    // Does not reconnect while another connection is being opened or is replacing the failed one,
+    // because a knock would close that connection.
     reconnect(why);
   }
 }
 
-// The lower rank connects, counts the failures and decides when to give up. The higher rank knocks,
-// since a broken connection may look healthy to a lower rank that only waits on it.
+// The lower rank connects, counts the failures and decides when the peer is lost. The higher rank
+// knocks, since a lower rank that only waits on the broken connection may not have detected the
+// failure.
 void Pair::reconnect(const Status& why) {
   if (is_higher()) {
     services_.control->knock(rank(),
@@ -437,7 +441,7 @@ void Pair::drop_all_rails() {
   while (!rails().empty()) drop_rail(rails().back(), false);
 }
 
-// Handles the end of |rail|, which the peer has closed with permission.
+// Handles the end of |rail|, which the peer has closed with this rank's permission.
 void Pair::left_by_peer(Rail& rail) {
   drop_rail(rail, false);
   if (association_.is_lost() || rails().current() != nullptr) return;

@@ -1,6 +1,6 @@
-// The services that a job offers to its pairs: the terms on which this rank deals with every peer,
-// and the objects and interfaces that pairs share. A pair passes to each of its units the services
-// that the unit uses.
+// Defines the services that a job provides to its pairs: the settings that apply to every peer, and
+// the objects and interfaces that pairs share. A pair passes to each of its units the services that
+// the unit uses.
 #pragma once
 
 #include <cstdint>
@@ -24,23 +24,22 @@ namespace hetcomm {
 // Receives events that concern more than one pair.
 class PairListener {
  public:
-  // Notifies all waiters of |why| because |rank| is permanently gone and its pair is quiet. Works
-  // even when memory has run out.
+  // Notifies all waiters of |why|. Called when |rank| is permanently gone and nothing of its pair
+  // is in flight. Works even when memory has run out.
   virtual void on_rank_lost(int rank, const Status& why) HETCOMM_UNDER_BATON = 0;
   // Handles the report of |rank| that its memory with registration |id| can no longer be used.
   virtual void on_memory_gone(int rank, uint64_t id, Code code) HETCOMM_UNDER_BATON = 0;
-  // Handles a transport's doubt whether |stream| to |rank| still works. Asks |rank| how much has
-  // arrived on it.
+  // Handles a transport's report that |stream| to |rank| may no longer work. Asks |rank| how much
+  // data has arrived on it.
   virtual void on_doubt(int rank, const StreamId& stream) HETCOMM_UNDER_BATON = 0;
-  // Handles a message of a collective operation for which no receive waits.
+  // Handles a message of a collective operation for which no receive is posted.
   virtual void on_unexpected_message(int rank, const WireHeader& header) HETCOMM_UNDER_BATON = 0;
 
  protected:
   ~PairListener() = default;
 };
 
-// The terms on which this rank deals with every peer. They are constant once the first pair has
-// been made.
+// The settings that apply to every peer. They do not change after the first pair has been made.
 struct PairTerms {
   const int rank;  // this process's number in the job
   const uint64_t detection_ns;

@@ -15,9 +15,9 @@ void RailSwitch::use(Rail& rail) {
   }
 }
 
-// Messages that the peer may not have received go over |rail| before anything new, so |rail| must
-// be able to carry the largest of them. If ranks are configured differently, |rail| waits until the
-// larger messages are acknowledged.
+// Messages that the peer may not have received are resent over |rail| before any new message, so
+// |rail| must be able to carry the largest of them. It may be unable to if the ranks are configured
+// differently. The switch then waits until the larger messages are acknowledged.
 void RailSwitch::take_over(Rail& rail) {
   constexpr uint64_t kPauseNs = 1'000'000;
   const uint32_t most = rail.capabilities().max_payload_bytes;
@@ -44,7 +44,7 @@ void RailSwitch::resume() {
   Sequencer& sequencer = association_.sequencer();
   if (sequencer.replaying()) {
     const Code code = sequencer.replay(*association_.rails().current());
-    // The endpoint reports when there is room, or that it has failed.
+    // The endpoint reports when it is writable again, or that it has failed.
     if (code == Code::kWouldBlock || code == Code::kPeerLost) return;
     if (code != Code::kOk) {
       association_.pair().give_up(

@@ -19,17 +19,19 @@ class RailSwitch {
   RailSwitch(const RailSwitch&) = delete;
   RailSwitch& operator=(const RailSwitch&) = delete;
 
-  // Starts to use |rail|, which is open both ways. It takes over the messages, or shares the bulk
-  // data.
+  // Starts to use |rail|, which is open in both directions. The messages move to |rail| if it is
+  // better than the current rail. Otherwise it only shares the bulk data.
   void use(Rail& rail) HETCOMM_UNDER_BATON;
-  // Switches to |rail|. First sends everything over it that the peer may not have received.
+  // Switches to |rail|, and first resends everything that the peer may not have received.
   void go_over_to(Rail& rail) HETCOMM_UNDER_BATON;
-  // Resumes after a pause: repeats the messages that the last connection may have lost, then sends
-  // pending ones. Makes the pair give up if the connection cannot carry the repeated messages.
+  // Resumes sending after a pause: resends the messages that the last connection may have lost,
+  // then sends pending ones. Declares the peer lost if the connection cannot carry the resent
+  // messages.
   void resume() HETCOMM_UNDER_BATON;
-  // Moves messages to the peer's current connection, since the peer no longer uses this rank's.
+  // Moves the messages to the connection that the peer uses, if the peer has announced that it no
+  // longer uses the current one.
   void follow_peer() HETCOMM_UNDER_BATON;
-  // Leaves the current connection, |rail|, which is going away.
+  // Stops using |rail|, the current connection, which is being dropped.
   void leave(const Rail& rail) HETCOMM_UNDER_BATON;
 
   uint64_t next_timer_ns() const HETCOMM_UNDER_BATON { return take_over_at_ns_; }
@@ -43,7 +45,7 @@ class RailSwitch {
   Traffic& traffic_;
   ExtraRails& extra_rails_;
   Engine& engine_;
-  uint64_t take_over_at_ns_ = kForever;  // when to try again to take over a better rail
+  uint64_t take_over_at_ns_ = kForever;  // when to retry the switch to a better rail
 };
 
 }  // namespace hetcomm

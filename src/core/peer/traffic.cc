@@ -58,13 +58,13 @@ void Traffic::end(Operation& operation, Code code, std::string text) {
       tracks_.end_unopened(operation, code, std::move(text));
       break;
     case OperationPhase::kCopying:
-      break;  // all bytes have arrived; the operation ends with the copy
+      break;  // all bytes have arrived; the operation completes with the copy
     case OperationPhase::kSubmitted:
     case OperationPhase::kCollected:
     case OperationPhase::kBehind:
     case OperationPhase::kPosted:
     case OperationPhase::kCollective:
-      // This operation is in no list here.
+      // Operations in these phases are in no list of this object.
       completer_.complete(operation, code, std::move(text));
       break;
   }
@@ -88,8 +88,9 @@ void Traffic::receive(Rail& rail, const MessageHeader& raw, ConstByteSpan payloa
   }
   if (!deal_with(rail, header, payload)) [[unlikely]]
     return;
-  // The acknowledgement is applied after the message, which may refuse one of the operations. It
-  // does not cover operations that were sent while the message was handled.
+  // The acknowledgement is applied after the message, since the message may refuse one of the
+  // acknowledged operations. It does not cover operations that were sent while the message was
+  // handled.
   if (awaited) [[unlikely]]
     access_.acknowledged(header.acknowledged);
   if (!more_credit) return;
@@ -112,7 +113,7 @@ inline bool Traffic::deal_with(const Rail& rail, const WireHeader& header, Const
     return false;
   }
   sequencer.take_next();
-  const bool lossless = rail.capabilities().lossless;  // |rail| may be gone afterwards
+  const bool lossless = rail.capabilities().lossless;  // |rail| may be gone after dispatch()
   if (header.kind == MessageKind::kEager) [[likely]] {
     receiver_.receive_eager(header, payload);
   } else {
@@ -273,12 +274,13 @@ void Traffic::receive_pull_pause(const WireHeader& header) {
 void Traffic::send_update() {
   tracks_.go_on();
   if (!association_.outbox().empty() || access_.has_to_start()) pump();
-  // A pending protocol message must leave before the acknowledgement of the message it refuses.
+  // A queued protocol message must be sent before the acknowledgement of the message that it
+  // refuses.
   if (!association_.may_send()) return;
   Sequencer& sequencer = association_.sequencer();
   ReceiveCredit& credit = association_.receive_credit();
   if (credit.is_reported() && sequencer.is_reported()) return;
-  if (!association_.send_update(0)) return;  // tried again when there is room
+  if (!association_.send_update(0)) return;  // retried when the connection is writable
   credit.report();
   sequencer.report();
 }

@@ -43,17 +43,19 @@ class Traffic {
   ReshardNotes& reshard_notes() HETCOMM_UNDER_BATON { return reshard_notes_; }
 
   // --- operations ---
-  // Starts |operation|, which is pending and in no list, if the association may send and the outbox
-  // is empty. Returns false otherwise.
+  // Starts |operation|, which is pending and in no list, or queues it if it must be tried again.
+  // Returns false, and does nothing, if the outbox is not empty or the association cannot send.
   bool submit(Operation& operation) HETCOMM_UNDER_BATON {
     if (!association_.outbox().empty() || !association_.may_send()) [[unlikely]]
       return false;
     if (!start_or_end(operation)) association_.enqueue(operation);
     return true;
   }
-  // Sends pending messages and operations, as far as there is room.
+  // Sends as many pending messages and operations as the connection accepts.
   void pump() HETCOMM_UNDER_BATON;
-  // Ends an operation of this pair in any phase. Works even when memory has run out.
+  // Completes an operation of this pair with |code|, in any phase. If its data has arrived and is
+  // being copied, the operation completes with the copy instead. Works even when memory has run
+  // out.
   void end(Operation& operation, Code code, std::string text) HETCOMM_UNDER_BATON;
 
   // --- arriving messages ---
@@ -66,32 +68,36 @@ class Traffic {
   void on_mapped(Rail& rail, const RemoteKey& key,
                  const Result<MappedRegion>& mapped) HETCOMM_UNDER_BATON;
   void on_unmap(Rail& rail, const RemoteKey& key) HETCOMM_UNDER_BATON;
-  // Sends the credit and acknowledgements that are due. Requires that the association is ready.
+  // Resumes tracks and pending operations, then sends the credit and acknowledgements that are due.
+  // Requires that the association is ready.
   void send_update() HETCOMM_UNDER_BATON;
-  // Asks the peer to acknowledge what it has received. Does nothing if there is no room.
+  // Requests an acknowledgement if the peer has not acknowledged all messages. Does nothing if no
+  // message can be sent now.
   void ask_for_acknowledgement() HETCOMM_UNDER_BATON;
 
   // --- connections ---
   // Applies grants that arrived before the number of their connection, which has now opened.
   void take_early_grants() HETCOMM_UNDER_BATON;
-  // Resumes transfers and direct accesses after the set of connections has changed.
+  // Resumes tracks, transfers and direct accesses after the set of connections has changed.
   void restart() HETCOMM_UNDER_BATON;
-  // Stops everything in flight on |rail|.
+  // Stops everything in flight on |rail|, which has failed or is being closed.
   void rail_failed(const Rail& rail, bool peer_has_to_know) HETCOMM_UNDER_BATON;
-  // Returns whether this side has something in flight on |rail|, or will have.
+  // Returns whether this rank has, or will have, anything in flight on |rail|.
   bool uses(const Rail& rail) HETCOMM_UNDER_BATON;
 
   // --- as a whole ---
-  // Returns whether everything that was accepted has left.
+  // Returns whether all accepted operations were sent, and all messages that can be lost were
+  // acknowledged.
   bool flushed() const HETCOMM_UNDER_BATON;
-  // Returns whether this side has nothing left to do.
+  // Returns whether this rank has nothing queued or in flight.
   bool is_idle() const HETCOMM_UNDER_BATON;
   // Returns whether every message that has begun to arrive is complete, and no grant waits for its
   // connection.
   bool has_all_received() const HETCOMM_UNDER_BATON {
     return receiver_.is_whole() && early_grants_.empty();
   }
-  // Ends every operation that is queued or in flight, except receives that wait in match tables.
+  // Fails every operation that is queued or in flight, except receives that are posted in match
+  // tables.
   void fail_everything(const Status& why) HETCOMM_UNDER_BATON;
 
  private:
@@ -100,7 +106,7 @@ class Traffic {
       return access_.start(operation);
     return sender_.start(operation);
   }
-  // Starts |operation|, which is in no list. Returns false if it must be tried again. Ends it if
+  // Starts |operation|, which is in no list. Returns false if it must be tried again. Fails it if
   // memory runs out.
   bool start_or_end(Operation& operation) HETCOMM_UNDER_BATON {
     try {

@@ -13,25 +13,26 @@
 namespace hetcomm {
 namespace {
 
-// The parked thread resumes if no thread has waited for this long: the short time if operations are
-// pending, otherwise the long one.
+// The parked thread resumes when no thread has waited for this long: kShortNapNs if operations are
+// pending, otherwise kLongNapNs.
 constexpr uint64_t kShortNapNs = 15'000;
 constexpr uint64_t kLongNapNs = 1'000'000;
-// After this many fruitless wake-ups, the parked thread is not woken again.
+// After this many fruitless wake-ups, pending work no longer wakes the parked thread.
 constexpr uint32_t kMaxPatience = 3;
-// A caller that waits again this soon makes the progress itself (Usefulness).
+// A caller that waits again within this time makes the progress itself (see Usefulness).
 constexpr uint64_t kSoonUs = 100;
-// While a waiter sleeps in the poller there is no work, so naps are longer. After kNapsBeforeDeep
-// such naps, the background thread takes deep naps, which the waiter has to end when it leaves.
+// While a waiter sleeps in the poller, there is no work for the background thread, so its naps are
+// longer. After kNapsBeforeDeep such naps it takes deep naps, which the waiter must end when it
+// leaves.
 constexpr uint64_t kNapBesideSleeperNs = 2'000'000;
 constexpr uint64_t kDeepNapNs = 100'000'000;
 constexpr uint32_t kNapsBeforeDeep = 16;
 // The time for which the thread continues to poll after a pass has found work.
 constexpr uint64_t kSpinUs = 5;
 // The time for which the thread polls, instead of kSpinUs, while a peer is about to send requested
-// data. A sleep would cost more, because a wake-up takes long among threads that compute.
+// data. A sleep would cost more, because a wake-up takes long while other threads compute.
 constexpr uint64_t kExpectUs = 40;
-// The number of pauses for which the thread waits for the baton before it sleeps.
+// The number of pause instructions for which the thread spins for the baton before it sleeps.
 constexpr int kLockPauses = 32;
 
 }  // namespace
@@ -75,9 +76,9 @@ void Background::run() {
   }
 }
 
-// Takes the baton. Returns false if a waiter polls, which then makes all progress, or if the thread
-// has to stop driving. After a few attempts this thread sleeps instead of spinning, since it may
-// have displaced the thread that holds the baton.
+// Takes the baton. Returns false if a waiter polls, because that waiter makes all progress, or if
+// this thread must stop driving. After a few attempts this thread sleeps instead of spinning, since
+// it may have preempted the thread that holds the baton.
 bool Background::lock_beside_waiters() {
   for (int round = 0; !baton_.try_lock(); ++round) {
     if (evicted_.load(std::memory_order_relaxed) != 0 || baton_.sleepers().somebody_polls() ||
@@ -100,12 +101,12 @@ uint64_t Background::spin_end() {
   return ticks() + spin_.ticks_in_us(polls_long_ ? kExpectUs : kSpinUs);
 }
 
-// Drives the engine in the sleeper's role until the thread is evicted, stopped, displaced by a
-// polling waiter, or in the way of callers. Then parks.
+// Drives the engine as the sleeper (see Sleepers) until the thread is evicted, is stopped, finds a
+// waiter that polls, or is in the way of callers. Then parks.
 void Background::drive() {
   Sleepers& sleepers = baton_.sleepers();
   Passes& passes = baton_.passes();
-  Sleep next = Sleep::kShort;  // kLong after a sleep that no event has ended
+  Sleep next = Sleep::kShort;  // kLong after a sleep that was not ended by an event
   const auto waits = [this] { return waits_.load(std::memory_order_relaxed); };
   Usefulness usefulness(ticks(), waits(), spin_.ticks_in_us(kSoonUs));
   while (!stopping() && evicted_.load(std::memory_order_acquire) == 0 && !usefulness.in_the_way()) {
@@ -150,12 +151,12 @@ void Background::drive() {
   }
   note_wake(usefulness.of_use(waits()));
   sleepers.leave();
-  // Waiters that rely on a sleeper have to choose another.
+  // Waiters that rely on a sleeper must choose another one.
   if (sleepers.some_are_asleep(std::memory_order_seq_cst)) sleepers.wake();
   park();
 }
 
-// Naps until work has been left for a moment with no thread to continue it, or until no thread has
+// Naps until work has been pending for a moment and no thread continues it, or until no thread has
 // waited for a long time.
 void Background::park() {
   while (!stopping()) {
@@ -170,13 +171,13 @@ void Background::park() {
   }
 }
 
-// Naps for long, or until a thread leaves work behind, unless the last wake-ups were fruitless.
-// Returns false if another thread has ended the nap.
+// Naps for a long time. A thread that leaves work behind ends the nap early, unless recent wake-ups
+// were fruitless. Returns false if another thread has ended the nap.
 bool Background::nap_long() {
   const Sleepers& sleepers = baton_.sleepers();
   const uint32_t word = park_word_.load(std::memory_order_acquire);
   long_nap_.store(1, std::memory_order_seq_cst);
-  // A race may lose a wake-up. The thread then continues at the end of the nap.
+  // A race can lose a wake-up. The thread then continues at the end of the nap.
   if (!work_is_left() || patience_ == 0) {
     if (sleepers.sleeper(std::memory_order_seq_cst) == Sleepers::Role::kNobody) {
       naps_beside_sleeper_ = 0;
@@ -196,8 +197,8 @@ bool Background::nap_long() {
 }
 
 // Naps briefly. Returns true if no thread has waited in that time and none makes progress now,
-// probably because the thread that left the work computes. Otherwise the wake-up was fruitless, and
-// the patience is reduced.
+// probably because the thread that left the work is computing. Otherwise the wake-up was fruitless,
+// and |patience_| is reduced.
 bool Background::nap_short() {
   const uint64_t waits = waits_.load(std::memory_order_relaxed);
   futex_wait(park_word_, park_word_.load(std::memory_order_acquire), kShortNapNs);
@@ -206,8 +207,8 @@ bool Background::nap_short() {
   return false;
 }
 
-// Renews the patience after a useful wake-up, and otherwise reduces it. A caller that computes now
-// will probably do so again.
+// Resets |patience_| after a useful wake-up, because a caller that computes now will probably do so
+// again. Reduces it after a fruitless one.
 void Background::note_wake(bool of_use) {
   const uint32_t patience = patience_.load(std::memory_order_relaxed);
   patience_.store(of_use ? kMaxPatience : std::max(patience, 1U) - 1, std::memory_order_relaxed);
@@ -218,7 +219,7 @@ void Background::wake() {
   futex_wake_all(park_word_);
 }
 
-// Returns whether operations or other work are pending and no thread drives them.
+// Returns whether operations or other work are pending and no thread makes progress on them.
 bool Background::work_is_left() const {
   return baton_.tally().some_pending() && !baton_.sleepers().somebody_watches();
 }

@@ -2,8 +2,8 @@
 // while no application thread does.
 //
 // The thread drives the engine and sleeps in the poller until a waiter begins to poll, or until
-// callers wait so often that they make all progress. The thread then parks, so that a blocking wait
-// costs no thread switch. It resumes when no thread has waited for a moment.
+// callers wait so often that they make all progress themselves. The thread then parks, so that a
+// blocking wait costs no thread switch. It resumes when no thread has waited for a moment.
 //
 //   drive + sleep in poller  --evicted, in the way-->  parked  --no waits lately-->  drive ...
 #pragma once
@@ -27,15 +27,16 @@ class Background {
   Background(const Background&) = delete;
   Background& operator=(const Background&) = delete;
 
-  // Enables thread mode. Call this before anything else.
+  // Enables thread mode. Call this before any other function.
   void enable() { enabled_ = true; }
   bool enabled() const { return enabled_; }
-  // Keeps the thread on |processors| (see narrow_thread()), whether or not it is already running.
+  // Restricts the thread to |processors| (see narrow_thread()), whether or not it is already
+  // running.
   void place(const ProcessorSet& processors) HETCOMM_UNDER_BATON;
   // Starts the thread if thread mode is enabled and the thread is not running yet. Until then, only
   // waiting threads make progress.
   Status start() HETCOMM_UNDER_BATON;
-  // Joins the thread. Nothing may be pending.
+  // Joins the thread. No operation may be pending.
   void stop();
 
   // All functions below are [any-thread].
@@ -47,25 +48,26 @@ class Background {
   // Records that an application thread waited and left nothing pending.
   void note_wait() { add_one(waits_); }
   // Records that work was left pending. Wakes the background thread from a long nap, unless its
-  // last wake-ups were fruitless.
+  // recent wake-ups were fruitless.
   void note_pending() {
     if (long_nap_.load(std::memory_order_relaxed) != 0 &&
         patience_.load(std::memory_order_relaxed) != 0) {
       wake();
     }
   }
-  // Asks the thread to leave the sleeper's role and the poller.
+  // Requests that the thread leave the poller and the role of the sleeper.
   void evict() { evicted_.store(1, std::memory_order_release); }
-  // Call this when a waiter that was the sleeper has left. Ends a deep nap, in which the background
-  // thread relies on that waiter.
+  // Call this when a waiter that was the sleeper has left. Ends a deep nap, during which the
+  // background thread relies on that waiter.
   void end_deep_nap() {
     if (deep_nap_.load(std::memory_order_seq_cst) == 0) return;
-    note_use();  // the thread stays parked a moment longer: a waiter was just active
+    note_use();  // a waiter was just active, so the thread stays parked a little longer
     wake();
   }
 
  private:
-  // Adds one without a locked instruction. A race may lose an addition, which costs one nap.
+  // Adds one without an atomic read-modify-write. A race can lose an increment, which costs one
+  // nap.
   static void add_one(std::atomic<uint64_t>& count) {
     count.store(count.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   }
@@ -93,7 +95,7 @@ class Background {
   alignas(64) std::atomic<uint64_t> uses_{0};
   std::atomic<uint64_t> waits_{0};
   alignas(64) std::atomic<bool> stopping_{false};
-  std::atomic<uint32_t> evicted_{0};   // nonzero: the thread has to leave the poller
+  std::atomic<uint32_t> evicted_{0};   // nonzero: the thread must leave the poller
   std::atomic<uint32_t> long_nap_{0};  // nonzero in nap_long(), which note_pending() ends
   std::atomic<uint32_t> deep_nap_{0};  // nonzero during a deep nap, which end_deep_nap() ends
   std::atomic<uint32_t> patience_{1};  // number of further fruitless wake-ups accepted

@@ -1,5 +1,6 @@
-// Decides what the background thread does (background.h): whether a long poll pays, and whether the
-// thread is of use to the application's threads. The caller passes all times in, in ticks.
+// The policies of the background thread (background.h). They decide whether a long poll is
+// worthwhile, and whether the thread is of use to the application's threads. The caller passes in
+// all times, in ticks.
 #pragma once
 
 #include <algorithm>
@@ -7,14 +8,14 @@
 
 namespace hetcomm {
 
-// Decides whether long polls for expected data pay. They do not pay if data from a slow link or
-// device arrives only after the poll.
+// Decides whether long polls for expected data are worthwhile. They are not if the data comes from
+// a slow link or device and arrives only after the poll.
 class LongPolls {
  public:
   static constexpr uint32_t kTrialsApart = 32;
 
-  // Returns whether to poll long now. A long poll is tried occasionally even while long polls do
-  // not pay.
+  // Returns whether to make a long poll now. Even while long polls are not worthwhile, one is tried
+  // occasionally.
   bool pay() { return score_ >= 0 || ++since_trial_ % kTrialsApart == 0; }
   void note_found() { score_ = std::min(score_ + 1, kMax); }
   // A fruitless long poll costs more than a successful one saves.
@@ -26,9 +27,9 @@ class LongPolls {
   uint32_t since_trial_ = 0;
 };
 
-// Measures whether the thread is of use to callers while it drives the engine. |waits| is how often
-// callers have waited so far. A caller that waits again within |soon_ticks| makes the progress
-// itself: a background thread on the same processor would only displace it.
+// Measures whether the thread is of use to callers while it drives the engine. |waits| is the
+// number of times that callers have waited so far. A caller that waits again within |soon_ticks|
+// makes the progress itself, and a background thread on the same processor would only preempt it.
 class Usefulness {
  public:
   static constexpr uint32_t kMaxVainWakes = 3;
@@ -43,9 +44,9 @@ class Usefulness {
     waits_before_sleep_ = waits;
   }
   void end_sleep(uint64_t now_ticks) { slept_ticks_ = now_ticks - sleep_began_ticks_; }
-  // Records that the thread has woken up and made a pass. |ended|: an event has woken it. |found|:
-  // the pass has found work. |for_callers|: some of the work was for callers. Work for a peer alone
-  // needs the thread even if callers poll.
+  // Records that the thread has woken up and made a pass. |ended| is true if an event woke it,
+  // |found| if the pass found work, and |for_callers| if some of the work was for callers. Work
+  // that is only for a peer needs the thread even if callers poll.
   void note_wake(uint64_t waits, bool ended, bool for_callers, bool found) {
     const bool callers_come = ended && waits != waits_before_sleep_ && slept_ticks_ < soon_ticks_;
     if (!callers_come || (found && !for_callers)) {
@@ -54,7 +55,7 @@ class Usefulness {
       vain_wakes_ = for_callers ? kMaxVainWakes : vain_wakes_ + 1;
     }
   }
-  // Returns whether callers would make the same progress as soon without the thread.
+  // Returns whether callers would make the same progress just as soon without the thread.
   bool in_the_way() const { return vain_wakes_ >= kMaxVainWakes; }
   // Returns whether the callers' waits were more than |soon_ticks| apart on average, up to the last
   // pass that found work.

@@ -9,8 +9,8 @@
 namespace hetcomm {
 namespace {
 
-// While the baton is taken, a submitting thread makes this many pauses, in which the holder may
-// notice the operation.
+// A submitting thread that finds the baton taken executes this many pause instructions, in the hope
+// that the holder notices the operation.
 constexpr int kSubmitPauses = 64;
 
 }  // namespace
@@ -46,7 +46,7 @@ void BatonLock::give_way() const {
 }
 
 void BatonLock::await() {
-  // A race may lose the wake-up. The thread then sleeps for the whole time limit.
+  // A race can lose the wake-up. The thread then sleeps for the whole time limit.
   awaited_.store(1, std::memory_order_seq_cst);
   futex_wait(lock_.word(), 1, Passes::kShortSleepNs);
 }
@@ -85,7 +85,8 @@ void BatonLock::drain() {
 }
 
 void BatonLock::drain_after_unlock() {
-  // If another thread holds the baton by now, that thread drains the queue in its unlock().
+  // If another thread has taken the baton in the meantime, that thread drains the queue in its
+  // unlock().
   while (!submitted_.empty() && try_lock()) {
     drain();
     give_up();

@@ -1,10 +1,10 @@
-// BatonLock is the lock of the baton, which is the right to touch the state of core and transports.
-// BatonLock also owns Passes, through which the holder makes progress. When the holder releases the
-// baton, it wakes other threads by means of Sleepers and Tally, which BatonLock owns too.
+// BatonLock implements the baton, which is the lock of the state of the core and the transports. It
+// also owns Passes, through which the holder makes progress, and Sleepers and Tally, with which a
+// holder that releases the baton wakes other threads.
 //
-// A call that finds the baton free does its work directly. If the baton is taken, a submission goes
-// to a lock-free queue, which the holder drains before it releases the baton. The releasing thread
-// wakes the waiters whose operations have completed.
+// A call that finds the baton free does its work directly. If the baton is taken, a submission is
+// added to a lock-free queue, which the holder drains before it releases the baton. After releasing
+// it, the thread wakes waiters if operations have completed.
 #pragma once
 
 #include <atomic>
@@ -28,10 +28,10 @@ class BatonLock {
   BatonLock(const BatonLock&) = delete;
   BatonLock& operator=(const BatonLock&) = delete;
 
-  // Call this before anything else.
+  // Call this before any other function.
   Status start(BiasedLock::Bias bias);
 
-  // Releases the baton at the end of a scope. The caller has taken it.
+  // Releases the baton at the end of a scope. The caller must have taken the baton.
   class HETCOMM_SCOPED_CAPABILITY Held {
    public:
     explicit Held(BatonLock& baton) HETCOMM_UNDER_BATON : baton_(baton) {}
@@ -45,11 +45,12 @@ class BatonLock {
 
   // The functions down to leave_as_user() take the baton or release it. [any-thread]
   bool try_lock() HETCOMM_TRY_ACQUIRE(baton_role) { return lock_.try_lock(); }
-  // Like try_lock(), for calls on the data path. It is cheapest when only one thread makes them.
+  // Like try_lock(), for calls on the data path. It is cheapest if only one thread makes such
+  // calls.
   bool try_lock_as_user() HETCOMM_TRY_ACQUIRE(baton_role) { return lock_.try_lock_as_user(); }
-  // Takes the baton, to report a completion under it, if that costs nothing
-  // (BiasedLock::try_enter_as_user()). After a failure, no thread reports under the baton any
-  // longer: each thread then claims the operation that it reports.
+  // Takes the baton, in order to report a completion under it, if this is cheap (see
+  // BiasedLock::try_enter_as_user()). After a failure, no other thread is reporting under the
+  // baton, and this thread must claim the operation that it reports.
   bool try_enter_as_user() HETCOMM_TRY_ACQUIRE(baton_role) {
     if (lock_.try_enter_as_user()) [[likely]]
       return true;
@@ -74,8 +75,8 @@ class BatonLock {
     drain_if_queued();
   }
 
-  // Leaves |operation|, which is pending, to the holder of the baton, or starts it if the baton is
-  // free again. [any-thread]
+  // Leaves the pending |operation| to the holder of the baton, or starts it if the baton is free by
+  // then. [any-thread]
   void submit(Operation& operation) HETCOMM_EXCLUDES(baton_role);
 
   // Returns whether a thread spins for the baton. [any-thread]
@@ -83,16 +84,17 @@ class BatonLock {
   // Lets threads that spin for the baton take it. Call this after unlock().
   void give_way() const;
   bool looks_free() const { return lock_.looks_free(); }  // [any-thread]
-  // Sleeps until the baton is released, but only for a short time. The caller then tries again, and
-  // calls stop_awaiting() when it no longer tries.
+  // Sleeps until the baton is released, but only for a short time. The caller must then try to take
+  // the baton again, and call stop_awaiting() when it stops trying.
   void await();
   void stop_awaiting() { awaited_.store(0, std::memory_order_relaxed); }
-  // Orders this thread against a thread that releases the baton: at least one of them sees what the
-  // other has stored before. Calls are rare, so this side pays for the fences of both.
+  // Orders this thread against a thread that releases the baton, so that at least one of them sees
+  // what the other stored before. Calls of this function are rare, so it is the expensive side of
+  // the fence.
   void fence() const { fence_.heavy(); }
 
-  // Wakes a thread that sleeps in the poller. Call this before any action that may leave work that
-  // no file descriptor announces.
+  // Wakes a thread that sleeps in the poller. Call this before any action that can leave work that
+  // no file descriptor signals.
   void begin_work() HETCOMM_UNDER_BATON {
     if (passes_.sleep_is_prepared()) [[unlikely]]
       passes_.interrupt_sleep();
@@ -111,9 +113,9 @@ class BatonLock {
   const Tally& tally() const { return tally_; }
 
  private:
-  // Other threads must see completions before this thread counts the sleepers, and must see the
-  // free baton before this thread checks the queue again. A thread that goes to sleep, or adds to
-  // the queue, pays for the fence.
+  // Other threads must see completions before this thread counts the sleepers, and must see that
+  // the baton is free before this thread checks the queue again. The expensive side of the fence is
+  // in the threads that go to sleep or add to the queue.
   void give_up() HETCOMM_RELEASE(baton_role) {
     const bool wake = tally_.take_changed();
     unlock_word();
@@ -129,7 +131,7 @@ class BatonLock {
   void drain_after_unlock() HETCOMM_EXCLUDES(baton_role);
   void lock_contended() HETCOMM_ACQUIRE(baton_role);
   void await_sole_user() HETCOMM_EXCLUDES(baton_role);
-  // Clang's thread-safety analysis does not know that the lock word stands for the baton.
+  // Clang's thread-safety analysis does not know that the lock word represents the baton.
   void unlock_word() HETCOMM_RELEASE(baton_role) HETCOMM_NO_THREAD_SAFETY_ANALYSIS {
     lock_.unlock();
   }

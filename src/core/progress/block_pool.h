@@ -29,7 +29,7 @@ class BlockPool {
   BlockPool(const BlockPool&) = delete;
   BlockPool& operator=(const BlockPool&) = delete;
 
-  // Returns |size| bytes aligned for all types but over-aligned ones; null if out of memory.
+  // Returns |size| bytes, aligned for any type that is not over-aligned, or null if out of memory.
   void* take(size_t size) noexcept HETCOMM_UNDER_BATON {
     const size_t index = class_of(size);
     if (index >= kClasses) return ::operator new(size, std::nothrow);
@@ -54,7 +54,7 @@ class BlockPool {
  private:
   static constexpr size_t kSmallest = 64;
   static constexpr size_t kClasses = 15;          // for blocks of up to 1 MiB
-  static constexpr size_t kKeptBytes = 4u << 20;  // most bytes kept for each size
+  static constexpr size_t kKeptBytes = 4u << 20;  // the maximum kept for each size
   struct Free {
     Free* next;
   };
@@ -70,11 +70,11 @@ class BlockPool {
   std::array<Class, kClasses> classes_ HETCOMM_GUARDED_BY_BATON;
 };
 
-// PoolBytes owns a run of bytes from a pool.
+// PoolBytes owns a block of bytes from a pool.
 class PoolBytes {
  public:
   PoolBytes() = default;
-  // Takes |size| bytes from |pool|; empty if out of memory.
+  // Takes |size| bytes from |pool|. The object is empty if there is no memory.
   PoolBytes(BlockPool& pool, size_t size)
       : pool_(&pool), data_(static_cast<std::byte*>(pool.take(size))), size_(size) {}
   ~PoolBytes() { reset(); }
@@ -93,8 +93,8 @@ class PoolBytes {
   void reset() HETCOMM_UNDER_BATON {
     if (data_ != nullptr) pool_->give(std::exchange(data_, nullptr), size_);
   }
-  // Hands the bytes to |keeper| if an abandoned copy may still touch them: see
-  // AbandonedCopies::keep_if_touched().
+  // Hands the bytes over to |keeper| if an abandoned copy may still access them (see
+  // AbandonedCopies::keep_if_touched()).
   template <typename Keeper>
   void leave_to(Keeper& keeper) HETCOMM_UNDER_BATON {
     if (data_ == nullptr || keeper.none()) return;
@@ -138,7 +138,7 @@ PoolPtr<T> make_pooled(BlockPool& pool, Arguments&&... arguments) HETCOMM_UNDER_
   }
 }
 
-// Holds up to N pooled objects, in order. Adding one allocates nothing.
+// Holds up to N pooled objects, in order. Adding an object allocates no memory.
 template <typename T, size_t N>
 class FewPooled {
  public:

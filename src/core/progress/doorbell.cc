@@ -16,7 +16,7 @@ Status Doorbell::open(Poller& poller) {
 void Doorbell::ring() const {
   const uint64_t one = 1;
   const ssize_t put = ::write(fd_.get(), &one, sizeof(one));
-  static_cast<void>(put);  // a failure means that the count is full: the doorbell already rings
+  static_cast<void>(put);  // on failure, the count is full and the doorbell rings anyway
 }
 
 void Doorbell::silence() const {

@@ -1,7 +1,7 @@
-// A Doorbell is an eventfd by which any thread wakes the thread that sleeps in the poller.
+// A Doorbell is an eventfd with which any thread can wake the thread that sleeps in the poller.
 //
-// While a thread sleeps, only that thread silences the doorbell, once it is awake. If a thread that
-// polls did so, it would consume the sleeper's wake-up.
+// While a thread sleeps, only that thread may silence the doorbell, after it wakes up. If a polling
+// thread did so, it would consume the sleeper's wake-up.
 #pragma once
 
 #include <cstdint>

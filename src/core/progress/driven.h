@@ -1,5 +1,5 @@
-// Declares the interfaces through which the engine calls the objects that it drives, and the object
-// that sweeps operations.
+// Declares the interface of the objects that the engine drives, and that of the object that sweeps
+// operations.
 #pragma once
 
 #include <cstdint>
@@ -12,13 +12,13 @@ namespace hetcomm {
 // A Driven object is called in every pass, when its timers expire, and before and after a sleep.
 class Driven {
  public:
-  // Makes progress. Returns how many steps were made.
+  // Makes progress. Returns the number of steps made.
   virtual int progress() HETCOMM_UNDER_BATON = 0;
   // Handles timers. Called when next_timer_ns() has passed, and occasionally before.
   virtual void tick(uint64_t now_ns) HETCOMM_UNDER_BATON = 0;
-  // Returns when tick() has to run next; kForever if there is no such time.
+  // Returns the time at which tick() must run next, or kForever if there is none.
   virtual uint64_t next_timer_ns() const HETCOMM_UNDER_BATON = 0;
-  // These three keep the promises of Transport's functions of the same names
+  // These three functions have the same contracts as Transport's functions of the same names
   // (transports/transport.h).
   [[nodiscard]] virtual bool prepare_sleep(Sleep sleep) HETCOMM_UNDER_BATON = 0;
   virtual bool may_sleep_on() const HETCOMM_UNDER_BATON = 0;
@@ -31,7 +31,8 @@ class Driven {
 // The engine drives an EngineDriven object directly, not through another driven object.
 class EngineDriven : public Driven {
  public:
-  // Handles a failed allocation during a check of descriptors: some of the received data is lost.
+  // Called after an allocation has failed during a check of descriptors, so some received data is
+  // lost.
   virtual void out_of_memory() HETCOMM_UNDER_BATON = 0;
 
  protected:

@@ -4,7 +4,7 @@ namespace hetcomm {
 
 Status Engine::start(const EngineOptions& options) {
   alive_word_ = options.alive_word;
-  // The background thread is a second user of the lock, so the lock favours no sole user.
+  // The background thread is a second user of the lock, so the lock must not favor a sole user.
   HETCOMM_RETURN_IF_ERROR(
       baton_.start(options.thread ? BiasedLock::Bias::kNever : BiasedLock::Bias::kSoleUser));
   spin_.set_up(options.spin_ns, options.adapts_spin, options.yield);

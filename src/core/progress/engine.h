@@ -5,7 +5,7 @@
 //   Waiter      a thread that waits: polls, then sleeps
 //   Background  the thread of thread mode
 //   BatonLock   the lock of the state of core and transports; releasing it wakes waiters
-//   Passes      a pass of the holder: polls, checks descriptors and timers, prepares sleeps
+//   Passes a pass by the holder: polls, checks descriptors and timers, prepares sleeps
 //   Sleepers    the threads that sleep, and the thread that watches for them
 #pragma once
 
@@ -26,7 +26,7 @@ namespace hetcomm {
 struct EngineOptions {
   bool thread = false;
   uint64_t spin_ns = 0;
-  bool adapts_spin = true;  // beside unrelated processes, waiters poll for a shorter time
+  bool adapts_spin = true;  // waiters poll less while unrelated processes compete
   bool yield = false;
   const uint32_t* alive_word = nullptr;  // zero in forked children
 };
@@ -39,10 +39,10 @@ class Engine {
   Engine& operator=(const Engine&) = delete;
 
   Status start(const EngineOptions& options);
-  // Joins the background thread. Nothing may be pending.
+  // Joins the background thread. No operation may be pending.
   void stop() { background_.stop(); }
 
-  // Releases the baton at the end of a scope. The caller has taken it.
+  // Releases the baton at the end of a scope. The caller must have taken the baton.
   class HETCOMM_SCOPED_CAPABILITY Held {
    public:
     explicit Held(Engine& engine) HETCOMM_UNDER_BATON : engine_(engine) {}
@@ -65,7 +65,7 @@ class Engine {
    private:
     Engine& engine_;
   };
-  // Holds the baton for a scope, in set-up calls and queries.
+  // Takes the baton for a scope. Used in setup calls and queries.
   class HETCOMM_SCOPED_CAPABILITY Baton {
    public:
     explicit Baton(Engine& engine) HETCOMM_ACQUIRE(baton_role) : held_((engine.lock(), engine)) {
@@ -79,7 +79,7 @@ class Engine {
     Held held_;
   };
 
-  // These call BatonLock's functions of the same names. [any-thread]
+  // These functions call BatonLock's functions of the same names. [any-thread]
   bool try_lock() HETCOMM_TRY_ACQUIRE(baton_role) { return baton_.try_lock(); }
   bool try_lock_as_user() HETCOMM_TRY_ACQUIRE(baton_role) { return baton_.try_lock_as_user(); }
   bool try_enter_as_user() HETCOMM_TRY_ACQUIRE(baton_role) { return baton_.try_enter_as_user(); }
@@ -87,12 +87,12 @@ class Engine {
   [[gnu::always_inline]] void unlock() HETCOMM_RELEASE(baton_role) { baton_.unlock(); }
   void leave_as_user() HETCOMM_RELEASE(baton_role) { baton_.leave_as_user(); }
 
-  // Returns the lock, whose submit() leaves operations to the holder of the baton. [any-thread]
+  // Returns the lock. Its submit() leaves operations to the holder of the baton. [any-thread]
   BatonLock& baton_lock() { return baton_; }
   // Returns a count of unexpected messages, and of other events that threads wait for without an
   // operation, such as notifications. Waiters check again when it changes. [any-thread]
   uint64_t arrivals() const { return baton_.tally().arrivals(); }
-  // Returns a count that changes whenever an operation has ended or its request was released.
+  // Returns a count that changes whenever an operation ends or its request is released.
   // [any-thread]
   uint64_t ends() const { return baton_.tally().ends(); }
   // [any-thread]
@@ -100,7 +100,7 @@ class Engine {
   // Makes one pass, unless another thread holds the baton. [any-thread]
   void poke() HETCOMM_EXCLUDES(baton_role);
   // Waits until done() returns true or |deadline_ns| has passed. Returns false in the latter case.
-  // Only this thread calls done(), with or without the baton.
+  // done() is called only by this thread, with or without the baton.
   template <typename Done>
   bool wait(uint64_t deadline_ns, Done&& done) HETCOMM_EXCLUDES(baton_role) {
     if (done()) {
@@ -109,7 +109,7 @@ class Engine {
     }
     return make_waiter(deadline_ns, spin_.spin_ticks(), done).wait();
   }
-  // Like wait(), but sleeps immediately: for waits that take long or concern many processes.
+  // Like wait(), but sleeps immediately. Meant for waits that take long or involve many processes.
   template <typename Done>
   bool wait_asleep(uint64_t deadline_ns, Done&& done) HETCOMM_EXCLUDES(baton_role) {
     return done() || make_waiter(deadline_ns, 0, done).wait();
@@ -119,16 +119,16 @@ class Engine {
   void note_wait() {
     if (threaded() && !baton_.tally().some_pending()) background_.note_wait();
   }
-  // Records that the caller has released the baton and left work pending, so that the background
-  // thread soon checks it. [any-thread]
+  // Records that the caller has released the baton and left work pending. The background thread
+  // then checks that work soon. [any-thread]
   void note_pending() { background_.note_pending(); }
   bool threaded() const { return background_.enabled(); }
   // Returns false in a forked child. [any-thread]
   bool alive() const { return *static_cast<volatile const uint32_t*>(alive_word_) != 0; }
-  // Returns the policy that sets how long waiters poll. [any-thread]
+  // Returns the policy that determines how long waiters poll. [any-thread]
   SpinPolicy& spin() { return spin_; }
-  // Returns the poller. Descriptors that have to end a sleep are registered with it, under the
-  // baton. doorbell() is one of them.
+  // Returns the poller. Descriptors that must end a sleep are registered with it, under the baton.
+  // doorbell() is one of them.
   Poller& poller() { return baton_.sleepers().poller(); }
   int doorbell() { return baton_.sleepers().doorbell().fd(); }
 
@@ -142,7 +142,7 @@ class Engine {
   Passes& passes() { return baton_.passes(); }
   int progress() HETCOMM_UNDER_BATON { return baton_.passes().run(); }
   void operation_started() HETCOMM_UNDER_BATON { baton_.tally().add_pending(1); }
-  // Adds |change| to the amount of work for a later pass that belongs to no operation of this rank.
+  // Adds |change| to the count of pending work that belongs to no operation of this rank.
   void work_left(int64_t change) HETCOMM_UNDER_BATON { baton_.tally().add_pending(change); }
   void operation_completed(Operation* operation) HETCOMM_UNDER_BATON {
     const bool marked = operation->wait_index.load(std::memory_order_relaxed) != 0;
@@ -158,33 +158,33 @@ class Engine {
     pool_.recycle_locked(operation);
   }
   void note_arrival() HETCOMM_UNDER_BATON { baton_.tally().note_arrival(); }
-  // Records that a request was released while its operation runs. Threads that wait for it check
-  // again.
+  // Records that a request was released while its operation is running. Threads that wait for the
+  // operation check again.
   void request_released() HETCOMM_UNDER_BATON { baton_.tally().note_end(); }
-  // Call this before any action that may leave work that no descriptor announces. If a thread
-  // sleeps in the poller, this cancels its arranged wake-up and wakes it, so that it checks
+  // Call this before any action that can leave work that no descriptor signals. If a thread sleeps
+  // in the poller, this cancels the sleep that was prepared and wakes the thread, so that it checks
   // everything again.
   void begin_work() HETCOMM_UNDER_BATON { baton_.begin_work(); }
-  // Call this after an operation was started. Acts as begin_work() if the operation has left
-  // unannounced work.
+  // Call this after an operation was started. Acts as begin_work() if the operation has left work
+  // that no descriptor signals.
   void operation_was_started() HETCOMM_UNDER_BATON {
     if (sleeper_is_armed()) [[unlikely]]
       baton_.passes().check_sleep();
   }
-  // Returns whether a thread sleeps, or is about to, with a wake-up time that ignores work started
-  // since. Such work has to wake it.
+  // Returns whether a thread sleeps, or is about to, with a wake-up time that does not account for
+  // work started since then. Such work must wake it.
   bool sleeper_is_armed() HETCOMM_UNDER_BATON { return baton_.passes().sleep_is_prepared(); }
   // Schedules a check of timers at |at_ns|, unless one is due earlier. Wakes a sleeper that would
   // sleep longer.
   void timer_changed(uint64_t at_ns) HETCOMM_UNDER_BATON { baton_.passes().timer_changed(at_ns); }
-  // Brings the next sweep forward, because an operation has become pending whose default deadline
-  // only a sweep records. Wakes no thread.
+  // Brings the next sweep forward. Called when an operation has become pending whose default
+  // deadline is recorded only by a sweep. Wakes no thread.
   void sweep_soon() HETCOMM_UNDER_BATON { baton_.passes().sweep_soon(); }
   // Starts the operations in the submission queue.
   void drain() HETCOMM_UNDER_BATON { baton_.drain(); }
   void drain_queued() HETCOMM_UNDER_BATON { baton_.drain_queued(); }
   // Count the transfers that were requested from peers and have neither arrived nor been abandoned.
-  // While there are some, the background thread polls longer before it sleeps.
+  // While there are any, the background thread polls longer before it sleeps.
   void expect_more() HETCOMM_UNDER_BATON { baton_.tally().add_expected(1); }
   void expect_less() HETCOMM_UNDER_BATON { baton_.tally().add_expected(-1); }
   uint64_t refresh_now() HETCOMM_UNDER_BATON { return baton_.passes().refresh_now(); }

@@ -1,6 +1,6 @@
-// The graveyard receives objects that have ended but may still be on the stack of an upcall. It
-// frees them later, in the order in which they were added. The list runs through the objects
-// themselves, so retiring an object never fails.
+// A Graveyard defers the destruction of objects that are no longer needed but whose functions may
+// still be on the call stack. It frees such retired objects later, in the order in which they were
+// added. The list is intrusive, so adding an object never fails.
 //
 // All calls are made under the baton.
 #pragma once
@@ -13,7 +13,7 @@
 
 namespace hetcomm {
 
-// An object that can be retired.
+// The base class of objects that can be added to a Graveyard.
 class Mortal {
  protected:
   Mortal() = default;
@@ -46,7 +46,7 @@ class Graveyard {
     });
   }
 
-  // Frees all retired objects. Objects that are retired during the call are freed by the next call.
+  // Frees all objects added so far. Objects added during the call are freed by the next call.
   void bury(BlockPool& pool) HETCOMM_UNDER_BATON {
     Mortal* dead = std::exchange(first_, nullptr);
     end_ = &first_;

@@ -1,8 +1,8 @@
-// IdChains is a hash table of objects by id. A peer has chosen the ids. The chains run through the
-// objects, so adding an object allocates nothing once there is room. The cost of a call does not
-// grow with the number of objects.
+// IdChains is a hash table of objects by ids that a peer has chosen. The chains are intrusive, so
+// inserting an object after make_room() allocates no memory. The average cost of a call does not
+// depend on the number of objects.
 //
-// An object has a member IdLink<T> named |id_link|, and is in one such table at a time.
+// An object has a member IdLink<T> named |id_link|, and can be in only one such table at a time.
 #pragma once
 
 #include <cstddef>
@@ -29,8 +29,8 @@ class IdChains {
   IdChains& operator=(const IdChains&) = delete;
 
   size_t count() const HETCOMM_UNDER_BATON { return count_; }
-  // Makes room for one object. Call this before each insert(). Throws std::bad_alloc if there is no
-  // room at all.
+  // Grows the table if necessary. Call this before each insert(). Throws std::bad_alloc only if the
+  // first chains cannot be allocated.
   void make_room() HETCOMM_UNDER_BATON {
     if (count_ >= kMaxChainLength * chains_.size()) [[unlikely]]
       grow();
@@ -40,14 +40,14 @@ class IdChains {
     object.id_link = {id, std::exchange(chain_of(id), &object)};
     ++count_;
   }
-  // Removes |object|, which is in the table.
+  // Removes |object|, which must be in the table.
   void erase(T& object) HETCOMM_UNDER_BATON {
     T** at = &chain_of(object.id_link.id);
     while (*at != &object) at = &(*at)->id_link.next;
     *at = object.id_link.next;
     --count_;
   }
-  // Returns an object with |id|; null if there is none.
+  // Returns an object with |id|, or null if there is none.
   T* find(uint64_t id) const HETCOMM_UNDER_BATON {
     if (count_ == 0) return nullptr;
     T* object = chains_[index_of(id)];

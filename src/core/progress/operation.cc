@@ -60,7 +60,8 @@ void Operation::drop_front(uint64_t bytes) {
   length -= bytes;
   target.offset += bytes;
   target.ahead += bytes;
-  // Empty pieces stay in the list: each one stands for a use of its memory, which the end drops.
+  // Empty pieces stay in the list, because each piece holds a use of its memory, which is released
+  // when the operation ends.
   uint64_t rest = bytes;
   for (BufferPiece& piece : buffers.pieces) {
     const uint64_t part = std::min(rest, piece.length);
@@ -96,8 +97,8 @@ Operation* OperationPool::allocate_shared() {
   while (true) {
     auto* operation = reinterpret_cast<Operation*>(head & kHandleAddressMask);
     if (operation == nullptr) return nullptr;
-    // |next| is stale if another thread has taken the slot in between. The tag then makes the swap
-    // fail.
+    // |next| is stale if another thread has taken the slot in the meantime. The tag then makes the
+    // compare-and-swap fail.
     const auto next =
         reinterpret_cast<uint64_t>(operation->slot.shared_next.load(std::memory_order_relaxed));
     const uint64_t tagged = next | ((head >> kHandleAddressBits) + 1) << kHandleAddressBits;
@@ -127,7 +128,8 @@ void OperationPool::add_shared() {
 void OperationPool::refill() {
   free_ = returned_.exchange(nullptr, std::memory_order_acquire);
   if (free_ != nullptr) return;
-  // If the search finds few slots, it would soon be needed again, so slots are added as well.
+  // If the search finds few slots, another search would soon be necessary, so slots are added as
+  // well.
   if (8 * collect_free() <= slot_count()) grow();
 }
 
@@ -144,7 +146,7 @@ size_t OperationPool::collect_free() {
   return found;
 }
 
-// Doubles the number of slots, so that the preceding search of all slots costs little per slot.
+// Doubles the number of slots, so that the cost of the preceding search is small per new slot.
 void OperationPool::grow() {
   if (slab_count_ == slabs_.size()) return;
   const size_t count = kFirstSlab << (slab_count_ == 0 ? 0 : slab_count_ - 1);

@@ -7,10 +7,10 @@
 //
 // An Operation belongs to the holder of the baton while it is pending, and to the thread that
 // claims it once it is complete. As long as only one thread uses a context, that thread reports
-// under the baton without a claim (Engine::try_enter_as_user()), and no thread claims. Slots never
-// move, and their memory is not freed before the context ends, so the generation identifies a stale
-// handle. State and generation share one word, so a thread with an old handle can never mistake the
-// slot's next operation for its own.
+// operations under the baton and does not claim them (Engine::try_enter_as_user()). Slots never
+// move, and their memory is not freed before the context is destroyed, so a stale handle can be
+// detected by its generation. State and generation share one word, so a thread with an old handle
+// can never mistake the slot's next operation for its own.
 #pragma once
 
 #include <sys/uio.h>
@@ -40,10 +40,10 @@ struct Operation;
 class StreamHold;
 class UserStream;
 
-// kFree: released by its last user, for the pool to collect. kIdle: owned by the pool. kPrepared:
+// kFree: released by its last user; the pool will collect it. kIdle: owned by the pool. kPrepared:
 // prepared and not running. kReporting: held by the one thread that reports or starts it.
 enum class OperationState : uint8_t { kFree, kIdle, kPrepared, kPending, kComplete, kReporting };
-// Kinds above kReceive are one-sided, except for kCollective, which is made of sends and receives.
+// Kinds above kReceive are one-sided, except for kCollective, which consists of sends and receives.
 // kAccept and kAnswer are the owner's side of a peer's put and get.
 enum class OperationKind : uint8_t {
   kSend,
@@ -66,7 +66,7 @@ enum class OperationPhase : uint8_t {
   kQueued,     // send, or one-sided: in its pair's outbox
   kPosted,     // receive: in the match table
   kArriving,   // receive: matched, eager bytes still arriving
-  kTransfer,   // rendezvous in progress, or a send that is to be pulled
+  kTransfer,   // rendezvous in progress, or a send that the receiver will pull
   kCopying,    // waits for device copies only
   kAwaiting,   // one-sided: waits for the owner's answer or credit; flush: for other operations
   kDirect,     // one-sided: the connection executes it
@@ -74,43 +74,43 @@ enum class OperationPhase : uint8_t {
   kCollective,
 };
 
-// A CompositeOperation does the work of an operation of kind kCollective, by means of other
-// operations.
+// A CompositeOperation implements an operation of kind kCollective with other operations.
 class CompositeOperation {
  public:
   virtual ~CompositeOperation() = default;
-  // Returns a value that is only compared: operations with equal values start in the order of their
-  // calls.
+  // Returns a value that is used only for comparison. Operations with equal values start in the
+  // order of their calls.
   virtual const void* order() const HETCOMM_UNDER_BATON = 0;
-  // Called when the operation has its place in the order and waits for a user's stream. begin() or
-  // withdraw() follows.
+  // Called when the operation's position in this order is fixed and the operation waits for a
+  // user's stream. A call of begin() or withdraw() follows.
   virtual void lined_up() HETCOMM_UNDER_BATON = 0;
-  // Begins the work for |operation|, which is pending and owns this object. On success this object
-  // owns itself from then on. On failure |operation| still owns it, and ends with the returned
+  // Begins the work for the pending |operation|, which owns this object. On success, this object
+  // owns itself from then on. On failure, |operation| still owns it and ends with the returned
   // status. May throw std::bad_alloc.
   virtual Status begin(Operation& operation) HETCOMM_UNDER_BATON = 0;
-  // Called instead of begin() if the work will not begin, though other ranks may wait for it.
+  // Called instead of begin() if the work will not begin. Other ranks may be waiting for it.
   virtual void withdraw(Code code, const std::string& text) HETCOMM_UNDER_BATON = 0;
   // Ends the work early. The operation completes once its memory is no longer accessed. |text| is
   // the whole error message: the operation, why it ends, and which ranks it waits for.
   virtual void end(Code code, const std::string& text) HETCOMM_UNDER_BATON = 0;
-  // Returns whether the work would fail if it began after |rank| of the job was lost. |has_left|:
-  // the rank had ended all its operations.
+  // Returns whether the work would fail if it began after |rank| of the job was lost. |has_left| is
+  // true if the rank had ended all its operations before.
   virtual bool fails_without(int rank, bool has_left) const HETCOMM_UNDER_BATON = 0;
-  // Returns the known reason why the work will fail once it begins; OK if there is none.
+  // Returns the reason why the work will fail once it begins, if one is already known. Otherwise
+  // returns OK.
   virtual Status known_end() const HETCOMM_UNDER_BATON = 0;
   // Returns whether this is a collective call on a communicator. When one such call fails, all
   // pending ones of the communicator end.
   virtual bool is_collective_call() const HETCOMM_UNDER_BATON = 0;
-  // Returns the ranks of the job that the work waits for, as far as this rank knows.
+  // Returns the ranks of the job that the work is known to wait for.
   virtual std::vector<int> awaited() const HETCOMM_UNDER_BATON = 0;
-  // Returns a remark on the awaited ranks, such as "; rank 1 has no such plan", to be added to what
-  // the transports know. May be empty.
+  // Returns a remark about the awaited ranks, such as "; rank 1 has no such plan". It is appended
+  // to what the transports report, and may be empty.
   virtual std::string remark() const HETCOMM_UNDER_BATON = 0;
   // Returns the code with which the work ends at its deadline, given what is known about the
   // awaited ranks.
   virtual Code code_at_deadline() const HETCOMM_UNDER_BATON = 0;
-  // Returns a readable line, such as "allreduce #5 of 64 bytes, FLOAT32, SUM".
+  // Returns a description for people, such as "allreduce #5 of 64 bytes, FLOAT32, SUM".
   virtual std::string describe() const HETCOMM_UNDER_BATON = 0;
 };
 
@@ -135,9 +135,9 @@ class OperationCarrier {
   ~OperationCarrier() = default;
 };
 
-// BodyRoom is space in an operation for a body: state that a unit in another folder of core keeps
-// with the operation. That unit defines the type. All members of a body begin as zeros, and keep
-// their values when the slot is used again.
+// BodyRoom is space in an operation for a body, which is state that another module of core attaches
+// to the operation. That module defines the type. All members of a body are initially zero, and
+// keep their values when the slot is reused.
 template <size_t kBytes>
 class alignas(uint64_t) BodyRoom {
  public:
@@ -153,26 +153,26 @@ class alignas(uint64_t) BodyRoom {
   std::array<std::byte, kBytes> bytes_{};
 };
 
-// A piece of a message: host memory, or device memory that has to be staged.
+// A piece of a message: host memory, or device memory that must be staged.
 struct BufferPiece {
   Memory* memory;   // null: host memory
   uint64_t offset;  // in |memory|; the address if |memory| is null
   uint64_t length;
   bool operator==(const BufferPiece&) const = default;
 };
-// Memory for an operation's lists of pieces. A caller that repeats an operation keeps this memory
-// in between.
+// The memory of an operation's lists of pieces. A caller that repeats an operation keeps this
+// memory between runs.
 struct PieceLists {
   std::vector<BufferPiece> pieces;
   std::vector<iovec> extents;
 };
 
-// A SlotBlock tells the sweep about kSlots neighbouring slots. The sweep skips the slots if no
-// operation in them is new or due.
+// A SlotBlock summarizes kSlots adjacent slots for the sweep, which skips them if no operation in
+// them is new or due.
 struct SlotBlock {
   static constexpr size_t kSlots = 64;
   uint64_t look_at_ns = ~uint64_t{0};
-  bool has_new = false;  // an operation began since the last look
+  bool has_new = false;  // an operation has begun since the last visit
 };
 
 inline constexpr size_t kOperationAlign = 256;
@@ -222,14 +222,15 @@ struct alignas(kOperationAlign) Operation {
   struct Buffers {
     iovec extent{};                   // host view of the pieces when there is at most one
     std::vector<BufferPiece> pieces;  // empty if |extent| covers everything
-    // True if the CPU can touch all pieces. extents() then covers all of them.
+    // True if the CPU can access all pieces. extents() then covers all of them.
     bool on_host = true;
-    // True if extents() covers all pieces although not |on_host|. Some of its addresses are then
-    // placeholders, for transports that reach the devices.
+    // True if extents() covers all pieces although |on_host| is false. Some of its addresses are
+    // then placeholders, for transports that can access the devices.
     bool has_placeholders = false;
     std::vector<iovec> extent_list;  // host view of |pieces|; empty while |extent| is used
   };
-  // The operation is in one list at a time: match table, outbox, submission queue or free list.
+  // The operation is in at most one list at a time: match table, outbox, submission queue or free
+  // list.
   struct Links {
     Operation* next = nullptr;
     Operation* previous = nullptr;
@@ -240,24 +241,24 @@ struct alignas(kOperationAlign) Operation {
     bool collective = false;  // on the collective channel
     bool high_priority = false;
     bool on_track = false;              // a track carries it
-    bool fail_on_any_loss : 1 = false;  // fails if any sender is lost; a bit: the line is full
+    bool fail_on_any_loss : 1 = false;  // fails if any sender is lost; a bit, as the line is full
     bool on_stream : 1 = false;         // |order| names the stream
-    bool gated : 1 = false;             // has booked a departure and is not started
+    bool gated : 1 = false;             // owns a departure (DepartureSeat) until it starts
   };
-  // The place of an operation in the order of a user's stream.
+  // The operation's position in the order of a user's stream.
   struct Order {
-    UserStream* stream = nullptr;  // the operation has added a use to it
+    UserStream* stream = nullptr;  // counts this operation as a user
     StreamHold* hold = nullptr;    // holds |stream|; set when the operation joins its departure
   };
-  // State of one run of the operation.
+  // The state of one run of the operation.
   struct Run {
     uint64_t sent = 0;          // send: bytes of an eager message already sent
-    uint64_t pull_id = 0;       // send: id of its kPull if its bytes are pushed after all; else 0
+    uint64_t pull_id = 0;       // send: id of its kPull if its bytes are pushed instead; else 0
     uint64_t deadline_ns = 0;   // 0: not set yet
     uint64_t submitted_ns = 0;  // 0: not recorded yet
     bool stall_reported = false;
   };
-  // The operation's result, as its completion shows it. All of it is written before the state
+  // The operation's result, which its completion reports. All members are written before the state
   // becomes kComplete.
   struct Outcome {
     Code code = Code::kOk;
@@ -267,9 +268,9 @@ struct alignas(kOperationAlign) Operation {
     uint64_t bytes_received = 0;
     std::unique_ptr<std::string> text;
 
-    // Returns the text, or the code's own. Allocates no memory.
+    // Returns the text, or the code's default text. Allocates no memory.
     std::string_view why() const { return text ? std::string_view(*text) : code_text(code); }
-    // Begins a run. Leaves |text| to the caller.
+    // Resets the outcome for a new run, except for |text|.
     void begin(int32_t from, uint64_t with_tag) {
       code = Code::kOk;
       source = from;
@@ -288,13 +289,13 @@ struct alignas(kOperationAlign) Operation {
     SlotBlock* block = nullptr;
     std::atomic<Operation*> shared_next{nullptr};  // list of slots for threads without the baton
   };
-  // The position in a registered memory that a one-sided operation accesses.
+  // The position that a one-sided operation accesses in a registered memory.
   struct Target {
     uint64_t offset = 0;
-    uint64_t ahead = 0;  // bytes that were moved earlier; |offset| is behind them
+    uint64_t ahead = 0;  // bytes that were moved earlier; |offset| is after them
   };
 
-  // Room for the bodies.
+  // Space for the bodies of other modules.
   struct Bodies {
     BodyRoom<16> transfer;   // Transfers, of peer/transfer
     BodyRoom<16> track;      // TrackRun, of peer/matching
@@ -308,7 +309,7 @@ struct alignas(kOperationAlign) Operation {
   OperationKind kind = OperationKind::kSend;
   OperationPhase phase = OperationPhase::kSubmitted;
   bool prepared = false;
-  bool detached = false;  // released while running: no thread claims it
+  bool detached = false;  // released while running, so no thread claims it
   Options options;
   uint32_t channel = 0;  // send: number of the receiver's channel
   int32_t peer = -1;     // job rank, -1: any
@@ -339,20 +340,20 @@ struct alignas(kOperationAlign) Operation {
   Extents extents() const {
     return buffers.extent_list.empty() ? Extents(&buffers.extent, 1) : Extents(buffers.extent_list);
   }
-  // Drops |bytes| that a one-sided operation has moved already. The rest becomes an operation of
-  // its own.
+  // Removes the first |bytes|, which a one-sided operation has already moved. The operation then
+  // covers only the rest.
   void drop_front(uint64_t bytes);
   void clear_pieces() {
     buffers.pieces.clear();
     buffers.extent_list.clear();
   }
-  // Lends the memory of |lists| to the operation, or takes it back. Neither holds pieces.
+  // Gives the memory of |lists| to the operation, or takes it back. Both must be without pieces.
   void swap_lists(PieceLists& lists) {
     buffers.pieces.swap(lists.pieces);
     buffers.extent_list.swap(lists.extents);
   }
 };
-// Returns |operation|'s body of type |Body|. Body::kRoom names its place in Bodies.
+// Returns |operation|'s body of type |Body|. Body::kRoom is its member in Bodies.
 template <typename Body>
 Body& body_of(Operation& operation) {
   return (operation.bodies.*Body::kRoom).template as<Body>();
@@ -362,26 +363,27 @@ const Body& body_of(const Operation& operation) {
   return body_of<Body>(const_cast<Operation&>(operation));
 }
 
-// Matching touches only the first cache line. Posting and completing a common message touches five.
+// Matching accesses only the first cache line. Posting and completing a common message accesses
+// five.
 static_assert(sizeof(Operation) == kOperationAlign * 2 && offsetof(Operation, buffers) == 64 &&
               offsetof(Operation, composite) == 256 && offsetof(Operation, internal) <= 320);
 
-// Returns a readable line: the operation, its peer and its length.
+// Returns a description for people of the operation, its peer and its length.
 std::string describe(const Operation& operation) HETCOMM_UNDER_BATON;
 
 // Holds operations in slabs of slots. All calls need the baton, except recycle() and
 // allocate_shared().
 //
-// A slot that is released without the baton is only marked kFree, which costs no locked
-// instruction. A small ring of hints tells the pool where to look. Two threads that release slots
-// at the same time may lose a hint, so the pool checks every slot before it grows.
+// A slot that is released without the baton is only marked kFree, which usually needs no atomic
+// read-modify-write. A small ring of hints tells the pool where to look. A hint can be lost if two
+// threads release slots at the same time, so the pool checks every slot before it grows.
 class OperationPool {
  public:
   explicit OperationPool(Engine* engine) : engine_(engine) {}
 
   // Allocates a slot. Returns null if out of memory.
   Operation* allocate() HETCOMM_UNDER_BATON {
-    // The slot that was released last is still in the cache.
+    // The most recently released slot is probably still in the cache.
     Operation* operation = has_hints() ? take_hint() : nullptr;
     if (operation != nullptr) return operation;
     if (free_ == nullptr) refill();
@@ -391,8 +393,8 @@ class OperationPool {
     operation->links.next = nullptr;
     return operation;
   }
-  // Allocates without the baton. Returns null if no shared slot is left: then call add_shared()
-  // under the baton. [any-thread]
+  // Allocates a slot without the baton. Returns null if no shared slot is left. The caller then
+  // calls add_shared() under the baton. [any-thread]
   Operation* allocate_shared();
   void add_shared() HETCOMM_UNDER_BATON;
   // Invalidates all handles of |operation| and releases the slot. [any-thread]
@@ -411,7 +413,7 @@ class OperationPool {
     hints_[at % kHints].store(operation, std::memory_order_relaxed);
     hints_in_.store(at + 1, std::memory_order_release);
   }
-  // Like recycle(), under the baton.
+  // Like recycle(), but needs the baton.
   void recycle_locked(Operation* operation) HETCOMM_UNDER_BATON {
     if (operation->outcome.text) operation->outcome.text.reset();
     operation->expire(OperationState::kIdle);
@@ -419,8 +421,9 @@ class OperationPool {
     free_ = operation;
   }
 
-  // Calls use(slot) for the slots of blocks in which an operation has begun or is due. |use|
-  // returns when to visit the slot next. sweep() returns when the next sweep is due.
+  // Calls use(slot) for the slots of all blocks in which an operation has begun or is due. |use|
+  // returns the time of the next visit of the slot. sweep() returns the time at which the next
+  // sweep is due.
   template <typename Use>
   uint64_t sweep(uint64_t now_ns, Use&& use) HETCOMM_UNDER_BATON {
     uint64_t next = ~uint64_t{0};
@@ -434,7 +437,7 @@ class OperationPool {
     }
     return next;
   }
-  // Calls |use| for every slot, for rare walks over pending operations.
+  // Calls |use| for every slot. Meant for rare walks over all pending operations.
   template <typename Use>
   void for_each(Use&& use) HETCOMM_UNDER_BATON {
     for (size_t index = 0; index < slab_count_; ++index) {
@@ -487,15 +490,16 @@ class OperationPool {
 
   Engine* engine_;
   Operation* free_ HETCOMM_GUARDED_BY_BATON = nullptr;
-  // Each slab is as large as all earlier ones together.
+  // Except for the first, each slab is as large as all earlier ones together.
   std::array<Slab, 48> slabs_ HETCOMM_GUARDED_BY_BATON{};
   size_t slab_count_ HETCOMM_GUARDED_BY_BATON = 0;
   std::atomic<uint32_t> hints_out_{0};  // written under the baton
   std::atomic<uint32_t> hints_in_{0};   // written by all threads; racing writes may be lost
   std::array<std::atomic<Operation*>, kHints> hints_{};
   std::atomic<Operation*> returned_{nullptr};
-  // Address of the first slot for threads without the baton. The high bits are a tag that changes
-  // with every update, so that a swap fails if the slot was taken and added again.
+  // The address of the first slot for threads without the baton. The high bits are a tag that
+  // changes with every update, so that a compare-and-swap fails if the slot was taken and added
+  // again.
   std::atomic<uint64_t> shared_{0};
 };
 
@@ -522,7 +526,7 @@ inline hetcomm_request_t* encode_handle(const Operation* operation) {
                                               (generation & kHandleLowMask) |
                                               (generation >> kHandleLowBits) << kHandleAddressBits);
 }
-// Decodes |handle|. The operation is null for a null handle; nothing else is checked.
+// Decodes |handle|. The operation is null for a null handle. Nothing else is checked.
 inline OperationRef decode_handle(hetcomm_request_t* handle) {
   const uint64_t bits = reinterpret_cast<uint64_t>(handle);
   return {reinterpret_cast<Operation*>(bits & kHandleAddressMask),

@@ -1,5 +1,5 @@
-// OperationQueue is a list of operations. The list runs through Operation::links, so adding an
-// operation allocates nothing. An operation is in one such list at a time.
+// OperationQueue is a list of operations, linked through Operation::links, so adding an operation
+// allocates no memory. An operation can be in only one such list at a time.
 #pragma once
 
 #include "src/base/baton_role.h"
@@ -25,7 +25,7 @@ class OperationQueue {
     (first_ != nullptr ? first_->links.previous : last_) = &operation;
     first_ = &operation;
   }
-  // Removes |operation|, which is in this queue.
+  // Removes |operation|, which must be in this queue.
   void remove(Operation& operation) HETCOMM_UNDER_BATON {
     (operation.links.previous != nullptr ? operation.links.previous->links.next : first_) =
         operation.links.next;

@@ -6,7 +6,8 @@
 namespace hetcomm {
 namespace {
 
-// Interval at which a polling thread checks timers, and descriptors that are not polled directly.
+// The interval at which a polling thread checks timers, and descriptors that are not polled
+// directly.
 constexpr uint64_t kSlowIntervalUs = 50;
 constexpr uint64_t kLongestSleepNs = 60'000'000'000;
 
@@ -35,8 +36,8 @@ int Passes::run_slow() {
     for (EngineDriven* driven : driven_) driven->out_of_memory();
     moved = 1;
   }
-  // The doorbell counts as no work, and it may ring for the thread that sleeps. If no thread
-  // sleeps, it rang too late, and is silenced here.
+  // The doorbell does not count as work. If a thread sleeps, the doorbell may be ringing for that
+  // thread. If none does, it rang too late, and is silenced here.
   if (sleepers_.doorbell().take_rung()) {
     --moved;
     if (sleepers_.sleeper() == Sleepers::Role::kNobody) sleepers_.doorbell().silence();
@@ -48,12 +49,12 @@ int Passes::run_slow() {
 
 void Passes::sweep() {
   last_sweep_ns_ = now_ns_;
-  next_sweep_ns_ = kForever;  // operations that the sweep starts may lower it
+  next_sweep_ns_ = kForever;  // operations that the sweep starts can lower it
   uint64_t next_ns = now_ns_ + kSweepIntervalNs;
   try {
     next_ns = sweeper_.sweep(now_ns_);
   } catch (const std::bad_alloc&) {
-    // The next sweep looks at what this one has left out.
+    // The next sweep, after the usual interval, completes the work of this one.
   }
   next_sweep_ns_ = std::min(next_sweep_ns_, next_ns);
 }

@@ -1,5 +1,5 @@
 // Passes calls everything that the engine drives: polled objects, descriptors, timers and the
-// sweep. It also arranges the wake-ups before a thread sleeps in the poller.
+// sweep. It also prepares the sleep of a thread in the poller, so that arrivals wake that thread.
 #pragma once
 
 #include <cstddef>
@@ -15,50 +15,51 @@ namespace hetcomm {
 
 class Passes {
  public:
-  // Longest duration of a short sleep.
+  // The longest duration of a short sleep.
   static constexpr uint64_t kShortSleepNs = 100'000;
 
   Passes(Sweeper& sweeper, Sleepers& sleepers) : sweeper_(sweeper), sleepers_(sleepers) {}
   Passes(const Passes&) = delete;
   Passes& operator=(const Passes&) = delete;
 
-  // Call this before the first pass. Thread-safety analysis is off: no other thread knows the
-  // context yet.
+  // Call this before the first pass. Thread-safety analysis is off, because no other thread has
+  // access to the context yet.
   void begin() HETCOMM_NO_THREAD_SAFETY_ANALYSIS;
   void add(EngineDriven* driven) HETCOMM_UNDER_BATON { driven_.push_back(driven); }
   void remove(EngineDriven* driven) HETCOMM_UNDER_BATON;
 
-  // Makes one pass. At intervals it also checks descriptors and timers.
+  // Makes one pass, which at intervals also checks descriptors and timers. Returns the number of
+  // steps made.
   int run() HETCOMM_UNDER_BATON {
     int moved = 0;
     for (size_t i = 0; i < driven_.size(); ++i) moved += driven_[i]->progress();
     if ((++count_ & 15) == 0 && slow_is_due(moved)) moved += run_slow();
     return moved;
   }
-  // Makes one pass for a thread that does not poll. Checks descriptors and timers if that is due.
+  // Makes one pass for a thread that does not poll. Checks descriptors and timers if this is due.
   void run_once() HETCOMM_UNDER_BATON;
   // Checks timers, and descriptors that are not polled directly.
   int run_slow() HETCOMM_UNDER_BATON;
 
-  // Arranges that arrivals wake the thread that will sleep in the poller. Returns when it has to
-  // wake up at the latest; 0 if there is already work.
+  // Prepares the sleep of a thread in the poller, so that arrivals wake it. Returns the time at
+  // which the thread must wake up at the latest, or 0 if there is already work.
   uint64_t prepare_sleep(Sleep sleep) HETCOMM_UNDER_BATON;
-  // Cancels the arranged wake-up, if there is one.
+  // Ends the prepared sleep, if there is one.
   void finish_sleep() HETCOMM_UNDER_BATON;
-  // Returns whether a thread sleeps, or is about to, with a wake-up time that ignores work started
-  // since. Such work has to wake it.
+  // Returns whether a thread sleeps, or is about to, with a wake-up time that does not account for
+  // work started since then. Such work must wake it.
   bool sleep_is_prepared() const HETCOMM_UNDER_BATON { return armed_; }
-  // Cancels the arranged wake-up and wakes the sleeper, so that it checks everything again.
+  // Ends the prepared sleep and wakes the sleeper, so that it checks everything again.
   void interrupt_sleep() HETCOMM_UNDER_BATON;
   // Call this after an operation was started. Interrupts the sleep if the operation has left work
-  // that the arranged wake-up does not cover.
+  // for which the sleeper would not wake up in time.
   void check_sleep() HETCOMM_UNDER_BATON;
 
   // Schedules a check of timers at |at_ns|, unless one is due earlier. Wakes a sleeper that would
   // sleep longer.
   void timer_changed(uint64_t at_ns) HETCOMM_UNDER_BATON;
-  // Brings the next sweep forward, because an operation has become pending whose default deadline
-  // only a sweep records. Wakes no thread.
+  // Brings the next sweep forward. Called when an operation has become pending whose default
+  // deadline is recorded only by a sweep. Wakes no thread.
   void sweep_soon() HETCOMM_UNDER_BATON {
     const uint64_t at = last_sweep_ns_ + kSweepIntervalNs;
     if (at < next_sweep_ns_) next_sweep_ns_ = at;
@@ -70,8 +71,8 @@ class Passes {
   static constexpr uint64_t kSweepIntervalNs = 20'000'000;
   static constexpr uint64_t kSlowGraceUs = 150;
 
-  // Returns whether it is time to check descriptors. For a while, a pass that has |moved| something
-  // leaves the check to a later pass, so that a thread whose data has arrived need not first wait
+  // Returns whether it is time to check descriptors. A pass that has |moved| something postpones
+  // the check for up to kSlowGraceUs, so that a thread whose data has arrived does not first wait
   // for a system call.
   bool slow_is_due(int moved) const HETCOMM_UNDER_BATON {
     const uint64_t at = next_slow_ticks_ + (moved > 0 ? kSlowGraceUs * ticks_per_us_ : 0);
@@ -88,7 +89,7 @@ class Passes {
   uint64_t now_ns_ HETCOMM_GUARDED_BY_BATON = 0;
   uint64_t next_sweep_ns_ HETCOMM_GUARDED_BY_BATON = 0;
   uint64_t last_sweep_ns_ HETCOMM_GUARDED_BY_BATON = 0;
-  bool armed_ HETCOMM_GUARDED_BY_BATON = false;       // a wake-up is arranged
+  bool armed_ HETCOMM_GUARDED_BY_BATON = false;       // a sleep is prepared
   uint64_t wake_at_ns_ HETCOMM_GUARDED_BY_BATON = 0;  // while armed: when the sleeper wakes
 };
 

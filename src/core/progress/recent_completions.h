@@ -1,8 +1,8 @@
 // RecentCompletions lists operations that have completed recently. A thread that waits for any of
 // many operations checks this list first, so that it need not check all of its operations.
 //
-// The list is a hint: an entry may be overwritten, or an operation may complete while its
-// |wait_index| is being set. The waiter finds such an operation because it checks all of its
+// The list is only a hint, because an entry may be overwritten, or an operation may complete while
+// its |wait_index| is being set. The waiter finds such an operation because it checks all of its
 // operations whenever one has ended.
 #pragma once
 
@@ -24,7 +24,8 @@ class RecentCompletions {
     in_.store(in + 1, std::memory_order_release);
   }
 
-  // Passes complete operations to is_mine(), oldest first, until it returns true. [any-thread]
+  // Calls is_mine() for recently completed operations, oldest first, until it returns true.
+  // [any-thread]
   template <typename IsMine>
   void find(IsMine&& is_mine) {
     const uint32_t in = in_.load(std::memory_order_acquire);
@@ -48,7 +49,7 @@ class RecentCompletions {
   static constexpr uint32_t kKept = 256;
 
   std::atomic<uint32_t> in_{0};
-  std::atomic<uint32_t> out_{0};  // where find() begins; two racing threads may set it back
+  std::atomic<uint32_t> out_{0};  // where find() begins; two racing threads may move it back
   std::array<std::atomic<Operation*>, kKept> kept_{};
 };
 

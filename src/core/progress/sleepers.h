@@ -1,9 +1,10 @@
-// Sleepers records which threads wait asleep, and which thread watches for them.
+// Sleepers records which waiting threads are asleep, and which thread watches for events on their
+// behalf.
 //
 // The sleeper is the one thread that sleeps in the poller, so that arrivals wake it: a waiter, or
 // the background thread in thread mode. No sleeper is needed while a waiter polls. All other
-// waiters sleep on a futex word. They are woken when an operation completes, or when no thread
-// watches any longer, so that one of them becomes the sleeper.
+// waiters sleep on a futex word. They are woken when an operation completes. They are also woken
+// when no thread watches any longer, so that one of them becomes the sleeper.
 #pragma once
 
 #include <atomic>
@@ -57,7 +58,7 @@ class Sleepers {
     Role nobody = Role::kNobody;
     return sleeper_.compare_exchange_strong(nobody, role, std::memory_order_acq_rel);
   }
-  // Gives up the sleeper's role. Only the sleeper calls this.
+  // Leaves the role of the sleeper. Only the sleeper calls this.
   void leave() { sleeper_.store(Role::kNobody, std::memory_order_seq_cst); }
   Role sleeper(std::memory_order order = std::memory_order_relaxed) const {
     return sleeper_.load(order);
@@ -74,14 +75,14 @@ class Sleepers {
   // Wakes every sleeping waiter.
   void wake();
 
-  // Returns the count of wake-ups. A waiter reads it, checks whether it has to wait, and then calls
-  // sleep(), which sleeps until the count changes.
+  // Returns the number of wake-ups so far. A waiter reads it, checks whether it must wait, and then
+  // calls sleep(), which sleeps until the number changes.
   uint32_t wake_ups() const { return wake_word_.load(std::memory_order_acquire); }
   void sleep(uint32_t wake_ups, uint64_t timeout_ns) {
     futex_wait(wake_word_, wake_ups, timeout_ns);
   }
 
-  // The poller and the doorbell on which the sleeper sleeps.
+  // Return the poller in which the sleeper sleeps, and the doorbell that wakes it.
   Poller& poller() { return *poller_; }
   Doorbell& doorbell() { return doorbell_; }
 

@@ -1,6 +1,6 @@
 // SlotTable holds objects that messages refer to by id. An id combines a slot number and a
-// generation. An id that was never issued, or whose object has ended, finds nothing. The top bit of
-// an id is never set.
+// generation. find() returns null for an id that was never issued or whose object was removed. The
+// top bit of an id is never set.
 #pragma once
 
 #include <algorithm>
@@ -31,7 +31,7 @@ class SlotTable {
     return static_cast<uint64_t>(slot.generation) << 32 | index;
   }
 
-  // Returns the object with |id|; null if there is none.
+  // Returns the object with |id|, or null if there is none.
   T* find(uint64_t id) const HETCOMM_UNDER_BATON {
     const auto index = static_cast<uint32_t>(id);
     if (index >= slots_.size() || slots_[index].generation != id >> 32) return nullptr;
@@ -50,8 +50,8 @@ class SlotTable {
     free_.push_back(index);
     return true;
   }
-  // Removes the object with |id|, which has ended. Keeps |id| in use until erase(), since the peer
-  // does not know of the end yet.
+  // Removes the object with |id|. Keeps |id| in use until erase(), since the peer has not yet been
+  // notified that the object is gone.
   void detach(uint64_t id) HETCOMM_UNDER_BATON {
     if (find(id) != nullptr) slots_[static_cast<uint32_t>(id)].object = nullptr;
   }

@@ -1,5 +1,5 @@
-// SpinPolicy decides how long a waiting thread polls before it sleeps, and how it lets other
-// threads run.
+// SpinPolicy decides how long a waiting thread polls before it sleeps, and when it yields to other
+// threads.
 #pragma once
 
 #include <sched.h>
@@ -14,8 +14,8 @@ namespace hetcomm {
 
 class SpinPolicy {
  public:
-  // Sets the policy. |adapts|: a waiter may poll for a shorter time next to unrelated processes.
-  // Call this before any use.
+  // Sets the policy. If |adapts| is true, a waiter polls for a shorter time while unrelated
+  // processes compete for its processor. Call this before any use.
   void set_up(uint64_t spin_ns, bool adapts, bool yields);
 
   // Sets how long a waiter polls before it sleeps. [any-thread]
@@ -31,20 +31,22 @@ class SpinPolicy {
     return yields_.load(std::memory_order_relaxed) ||
            near_work_.load(std::memory_order_relaxed) != 0;
   }
-  // Mark the time in which other threads of this process, on this host's processors, work on the
-  // awaited data. Polling threads yield to them. Call the two functions in pairs. [any-thread]
+  // Mark the beginning and the end of a time in which other threads of this process work on the
+  // awaited data, on this host's processors. Polling threads yield to them. Call the two functions
+  // in pairs. [any-thread]
   void begin_near_work() { near_work_.fetch_add(1, std::memory_order_relaxed); }
   void end_near_work() { near_work_.fetch_sub(1, std::memory_order_relaxed); }
   uint64_t ticks_in_us(uint64_t us) const { return us * ticks_per_us_; }
 
-  // Yields the processor. If recent yields took long, only pauses and returns false. If yields()
-  // returns true, always yields: the thread that runs instead is most likely the awaited one.
+  // Yields the processor and returns true. If recent yields took long, executes a pause instruction
+  // instead and returns false. If yields() is true, always yields, because the thread that runs
+  // instead is most likely the awaited one.
   bool let_others_run() {
     if (!yields()) return yielder_.yield();
     sched_yield();
     return true;
   }
-  // Makes one pause, for a thread that polls again immediately.
+  // Pauses or yields once, for a thread that then polls again immediately.
   void pause_once() const {
     if (yields()) {
       sched_yield();

@@ -22,7 +22,7 @@ class SubmissionQueue {
                                             std::memory_order_relaxed));
   }
 
-  // Empties the queue. Returns its operations in the order of arrival, as a list through
+  // Empties the queue. Returns its operations in the order of arrival, linked through
   // Operation::links.
   Operation* take() HETCOMM_UNDER_BATON {
     Operation* stack = newest_.exchange(nullptr, std::memory_order_acquire);

@@ -1,5 +1,5 @@
 // Tally counts pending operations, ended operations and arrivals. The holder of the baton writes
-// the counts. Other threads may read some of them.
+// the counts. Other threads can read some of them.
 #pragma once
 
 #include <atomic>
@@ -12,7 +12,7 @@ namespace hetcomm {
 
 class Tally {
  public:
-  // Adds |change| to the number of pending operations and other work for a later pass.
+  // Adds |change| to the number of pending operations and other pieces of pending work.
   void add_pending(int64_t change) HETCOMM_UNDER_BATON {
     pending_.store(pending_.load(std::memory_order_relaxed) + change, std::memory_order_relaxed);
   }
@@ -36,7 +36,7 @@ class Tally {
   uint64_t arrivals() const { return arrivals_.load(std::memory_order_acquire); }
 
   bool data_is_expected() const HETCOMM_UNDER_BATON { return expected_ > 0; }
-  // Returns whether the counts have changed since the last take_changed(), so that waiters must be
+  // Returns whether the counts have changed since the last take_changed(). If so, waiters must be
   // woken.
   bool changed() const HETCOMM_UNDER_BATON { return changed_; }
   bool take_changed() HETCOMM_UNDER_BATON { return std::exchange(changed_, false); }

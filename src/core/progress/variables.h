@@ -1,4 +1,4 @@
-// Declares the variables of progress and waiting.
+// Declares the variables for progress and waiting.
 #pragma once
 
 #include "src/system/variable.h"

@@ -1,6 +1,6 @@
-// Waiter lets the calling thread wait. First the thread polls with the baton, which it releases
-// when another thread wants it. After a while the thread sleeps: in the poller if no other thread
-// does, otherwise on the futex word of Sleepers.
+// Waiter implements a blocking wait. First the calling thread holds the baton and polls. It
+// releases the baton when another thread wants it. After a while the thread sleeps: in the poller
+// if no other thread does, otherwise on the futex word of Sleepers.
 #pragma once
 
 #include <algorithm>
@@ -14,12 +14,12 @@
 
 namespace hetcomm {
 
-// |Done|: a function that returns whether the wait is over. Only this thread calls it, with or
-// without the baton.
+// |Done| is a function that returns whether the wait is over. It is called only by the waiting
+// thread, with or without the baton.
 template <typename Done>
 class Waiter {
  public:
-  // Polls for |spin_ticks| before it sleeps.
+  // The waiter polls for |spin_ticks| before it sleeps.
   Waiter(BatonLock& baton, SpinPolicy& policy, Background& background, uint64_t deadline_ns,
          uint64_t spin_ticks, Done& done)
       : baton_(baton),
@@ -31,14 +31,14 @@ class Waiter {
   Waiter(const Waiter&) = delete;
   Waiter& operator=(const Waiter&) = delete;
 
-  // Waits until done() or the deadline; returns done().
+  // Waits until done() returns true or the deadline has passed. Returns false in the latter case.
   bool wait() HETCOMM_EXCLUDES(baton_role);
 
  private:
   // A waiter that has polled for this long without success yields to other threads.
   static constexpr uint64_t kEagerUs = 5;
-  // With unrelated processes on the host, the waiter sleeps after polling for this long: the peer
-  // may need this processor.
+  // While unrelated processes compete for the processor, the waiter sleeps after polling for this
+  // long, because the peer may need this processor.
   static constexpr uint64_t kBesideStrangersUs = 100;
 
   bool poll() HETCOMM_UNDER_BATON;
@@ -53,7 +53,7 @@ class Waiter {
   Background& background_;
   const uint64_t deadline_ns_;
   const uint64_t spin_ticks_;
-  uint64_t spin_end_ = 0;  // when to stop polling, in ticks; 0: no poll has failed so far
+  uint64_t spin_end_ = 0;  // when to stop polling, in ticks; 0: not set yet
   Done& done_;
 };
 
@@ -96,8 +96,8 @@ bool Waiter<Done>::wait() {
   }
 }
 
-// Polls with the baton until the wait is over, the time is up, or another thread asks for the
-// baton. Returns true in the last case.
+// Polls until the wait is over, the time is up, another thread wants the baton, or sleeping waiters
+// must be woken. Returns true in the last two cases, after which the thread continues to poll.
 template <typename Done>
 bool Waiter<Done>::poll() {
   Sleepers& sleepers = baton_.sleepers();
@@ -119,8 +119,8 @@ bool Waiter<Done>::poll() {
       const uint64_t at = ticks();
       if (spin_end_ == 0) spin_end_ = at + spin_ticks_;
       if (at >= spin_end_) return false;
-      // Polling without a pause finds an early message sooner. A late message may depend on a
-      // thread that needs this processor, so the waiter yields by then.
+      // Polling without yields finds an early message sooner. A late message may depend on a thread
+      // that needs this processor, so the waiter yields after kEagerUs.
       yields = yields || at + spin_ticks_ - policy_.ticks_in_us(kEagerUs) >= spin_end_;
       if (deadline_ns_ != kForever && now_ns() >= deadline_ns_) return false;
     }
@@ -130,8 +130,8 @@ bool Waiter<Done>::poll() {
   }
 }
 
-// Takes the sleeper's place, if there is a sleeper: a waiter moves to the futex word, and the
-// background thread parks.
+// Replaces the sleeper, if there is one. A waiter moves to the futex word, and the background
+// thread parks.
 template <typename Done>
 void Waiter<Done>::take_over_watch() {
   Sleepers& sleepers = baton_.sleepers();
@@ -156,7 +156,7 @@ void Waiter<Done>::sleep_beside_watcher() {
   const Sleepers::Asleep asleep(sleepers);
   baton_.fence();
   const uint64_t at = now_ns();
-  // The watcher may have left between the two checks; then this thread has to replace it.
+  // The watching thread may have left in the meantime. In that case this thread must replace it.
   if (!done_() && at < deadline_ns_ && sleepers.somebody_watches()) {
     sleepers.sleep(wake_ups, deadline_ns_ == kForever ? kForever : deadline_ns_ - at);
   }
@@ -183,7 +183,7 @@ void Waiter<Done>::sleep_in_poller() {
     baton_.lock();
     const BatonLock::Held held(baton_);
     baton_.passes().finish_sleep();
-    baton_.tally().note_change();  // another waiter may have to replace the sleeper
+    baton_.tally().note_change();  // another waiter may have to become the sleeper
     sleepers.leave();
     // The events that woke this thread are still in the poller.
     baton_.passes().run_slow();
@@ -191,8 +191,8 @@ void Waiter<Done>::sleep_in_poller() {
   background_.end_deep_nap();
 }
 
-// Ends polling. Leaves pending work to the background thread. If other threads sleep and no thread
-// watches for them, wakes them to choose a new sleeper.
+// Called when this thread stops polling. Leaves pending work to the background thread. If other
+// waiters sleep and no thread watches for them, wakes them, so that one becomes the sleeper.
 template <typename Done>
 void Waiter<Done>::hand_over() {
   if (background_.enabled() && baton_.tally().some_pending()) background_.note_pending();

@@ -8,10 +8,10 @@
 
 namespace tools {
 
-// Starts MPI if necessary. Returns "", or why there is no bootstrap.
+// Creates the bootstrap. Initializes MPI if necessary. Returns "", or the error.
 std::string mpi_bootstrap(hetcomm_context_t* context, hetcomm_bootstrap_t** out_bootstrap);
 
-// Ends MPI if mpi_bootstrap() has used it. Collective.
+// Finalizes MPI if mpi_bootstrap() has used it. Collective.
 void mpi_finish();
 
 }  // namespace tools

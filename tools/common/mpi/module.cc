@@ -1,6 +1,6 @@
 // Contains the part of the tools that is linked with MPI. See bridge.h.
 //
-// The next two lines leave out MPI's C++ bindings, which some releases still have. They need an
+// The next two lines exclude MPI's C++ bindings, which some releases still contain. They need an
 // additional library.
 #define OMPI_SKIP_MPICXX 1
 #define MPICH_SKIP_MPICXX 1

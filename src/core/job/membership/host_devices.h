@@ -1,6 +1,6 @@
-// The ranks of a host exchange the devices that only some of them see, so that all share out the
-// host's NICs among the same devices. They do so once, if the digest of a job shows that they know
-// of different devices. All functions are pure.
+// Lets the ranks of a host exchange the devices that only some of them see, so that all divide the
+// host's NICs among the same devices. They exchange devices once, if the digest of a job shows that
+// they have found different ones. All functions are pure.
 #pragma once
 
 #include <cstddef>
@@ -18,10 +18,10 @@ namespace hetcomm {
 inline constexpr size_t kMaxHiddenDevices = 128;  // for one host; further devices are ignored
 
 // Returns a number derived from |devices|, which are sorted. Ranks compare their numbers to detect
-// whether they know of the same devices. Returns 0 for no devices.
+// whether they have found the same devices. Returns 0 for no devices.
 uint32_t name_of_devices(const std::vector<topology::PciAddress>& devices);
 
-// Encodes the devices that one rank knows of on |host|.
+// Encodes the devices that one rank has found on |host|.
 std::vector<std::byte> encode_host_devices(const HostId& host,
                                            const std::vector<topology::PciAddress>& devices);
 

@@ -13,7 +13,7 @@ namespace hetcomm {
 bool Introductions::knows(int rank) {
   if (!peers_.knows(rank)) return take_profile(rank);
   if (!forgotten_by_.contains(rank)) {
-    introducer_.remove_profile(rank);  // the answer to a second request
+    introducer_.remove_profile(rank);  // a second answer is not needed
     return true;
   }
   if (introducer_.find_profile(rank).empty()) return false;
@@ -62,8 +62,8 @@ void Introductions::forgotten_by(int rank) {
   introducer_.remove_profile(rank);  // only a profile that arrives later is an answer
 }
 
-// If the control plane is still trying to connect to |rank|, a new request to it needs no further
-// room.
+// An overdue request to |rank| still occupies the control plane, which tries to connect to |rank|.
+// A new request to the same rank replaces it and does not count in addition.
 bool Introductions::has_room_for(int rank) const {
   return asked_ns_.size() + overdue_ns_.size() - overdue_ns_.count(rank) < kMaxAsked;
 }

@@ -1,8 +1,10 @@
 // Introductions lets two ranks of a large job exchange their profiles over the control plane before
-// they connect for the first time. The lower rank, which connects, asks. The higher rank answers
-// once it has the lower rank's profile, so both know each other when a connection arrives.
+// they connect for the first time. The lower rank, which connects, sends the higher rank its
+// profile as a request. The higher rank answers with its own profile, so both know each other when
+// a connection arrives.
 //
-// A rank asks few others at a time. The time limit for an answer starts when the request is sent:
+// A rank has only a few requests in progress at a time. The time limit for an answer starts when
+// the request is sent:
 //
 //             send_next()           an answer
 //   waiting -------------> asked ----------------> known
@@ -64,21 +66,22 @@ class Introductions {
   Introductions(const Introductions&) = delete;
   Introductions& operator=(const Introductions&) = delete;
 
-  // Returns whether this rank has the offers of |rank|, and |rank| has this rank's offers as far as
-  // known here. Adds newly arrived offers to the directory first.
+  // Returns whether this rank has the offers of |rank|, and, as far as is known here, |rank| has
+  // those of this rank. First adds newly arrived offers to the directory.
   bool knows(int rank) HETCOMM_UNDER_BATON;
-  // Queues a request for |rank|'s profile. send_next() sends it as soon as there is room for it.
+  // Queues a request for |rank|'s profile. send_next() sends it as soon as fewer than kMaxAsked
+  // requests are in progress.
   void ask(int rank) HETCOMM_UNDER_BATON;
-  // Sends waiting requests. Returns whether it has sent any. next_timer_ns() may then be sooner
-  // than before.
+  // Sends waiting requests. Returns whether it has sent any. If so, next_timer_ns() may return an
+  // earlier time than before.
   bool send_next(uint64_t now_ns) HETCOMM_UNDER_BATON;
-  // Forgets |rank|, which no operation waits for any longer.
+  // Drops all requests to |rank|, because no operation waits for it any longer.
   void forget(int rank) HETCOMM_UNDER_BATON;
   // Records that |rank| has no profile of this rank. knows(|rank|) is false until |rank| has
   // answered again.
   void forgotten_by(int rank) HETCOMM_UNDER_BATON;
-  // Returns the ranks that have not answered in time or whose profile was refused, and stops asking
-  // them.
+  // Returns the ranks that have not answered in time or whose profile was refused, and marks their
+  // requests as overdue.
   std::vector<int> take_overdue(uint64_t now_ns) HETCOMM_UNDER_BATON;
   // Returns the reason why |rank|, which is overdue, has no offers.
   Status why(int rank) const HETCOMM_UNDER_BATON;
@@ -86,16 +89,16 @@ class Introductions {
 
  private:
   // The most requests that are in progress at a time. A request is a letter of the control plane,
-  // which makes at most as many connections for letters at a time (liveness/post_office.h).
+  // which opens at most this many connections for letters at a time (liveness/post_office.h).
   static constexpr size_t kMaxAsked = 16;
 
   // Returns the time limit for an answer. Afterwards the pair may try to connect again, which
   // repeats the request.
   uint64_t patience_ns() const HETCOMM_UNDER_BATON { return setup_.detection_ns / 10; }
-  // Returns the time limit of the control plane for an attempt to connect.
+  // Returns the control plane's time limit for an attempt to connect.
   uint64_t attempt_ns() const HETCOMM_UNDER_BATON { return setup_.detection_ns / 3; }
   bool take_profile(int rank) HETCOMM_UNDER_BATON;
-  // Returns whether |rank| may be asked now.
+  // Returns whether a request to |rank| may be sent now.
   bool has_room_for(int rank) const HETCOMM_UNDER_BATON;
 
   const Setup setup_;

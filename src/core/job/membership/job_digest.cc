@@ -20,8 +20,8 @@ using Bytes = std::vector<std::byte>;
 constexpr uint16_t kDigestVersion = 4;
 constexpr size_t kMaxAddressBytes = 32;
 constexpr size_t kMaxKinds = 64;
-// The most bytes about the links of hosts, in a part and in the digest of a job. They usually
-// suffice, because most hosts are alike.
+// The most bytes about the links of hosts, in a part and in the digest of a job. This is usually
+// enough, because most hosts have the same links.
 constexpr size_t kMaxLinksOfPart = 16 * 1024;
 constexpr size_t kMaxLinksOfJob = 6 * 1024;
 
@@ -55,7 +55,7 @@ std::string encode_address(const Address& address) {
   return text_of(writer.bytes());
 }
 
-// Makes a digest rank by rank.
+// Builds a digest, one rank at a time.
 class Gathering {
  public:
   explicit Gathering(int first) : first_(first) {}
@@ -140,7 +140,8 @@ class Gathering {
   JobDigest digest_;
 };
 
-// Writes |column|: one value per host if all ranks of each host have the same value, as is usual.
+// Writes |column|, which has a value per rank: one value per host if all ranks of each host have
+// the same value, as is usual.
 void write_by_host(ByteWriter& writer, const JobDigest& digest,
                    const std::vector<uint32_t>& column) {
   std::vector<uint32_t> of_host(digest.host_count, UINT32_MAX);
@@ -204,8 +205,8 @@ std::vector<HostId> read_host_ids(ByteReader& reader, size_t count) {
   return ids;
 }
 
-// Reads addresses. Fails if one leads to no host and does not represent a rank without a control
-// plane.
+// Reads addresses. Fails if one is neither the address of a host nor the unset address of a rank
+// without a control plane.
 std::vector<Address> read_addresses(ByteReader& reader, size_t most) {
   const std::string none = encode_address(Address());
   std::vector<Address> addresses;
@@ -238,7 +239,7 @@ Result<JobDigest> gather(int first, const std::vector<RankCard>& cards) {
   if (!cards.empty()) {
     gathering.set_instance(cards.front().instance, cards.front().link_model_bytes);
   }
-  // The values below are made anew only for a rank that differs from the preceding one.
+  // The values below are recomputed only for a rank that differs from the preceding one.
   const RankCard* before = nullptr;
   std::string address;
   std::string links;

@@ -1,6 +1,6 @@
-// A digest holds what every rank must know of all others before it contacts them. It takes a few
-// bytes per rank. Most ranks share host ids, names and sets of transports, so these are stored in
-// tables.
+// A digest holds the data that every rank needs about all others before it contacts them. It takes
+// a few bytes per rank. Most ranks share host ids, names and sets of transports, so these are
+// stored in tables.
 //
 // In a large job the leaders of blocks make the digest from cards
 // (src/bootstrap/digest_exchange.h). All functions are pure: equal input gives equal bytes on every
@@ -32,7 +32,7 @@ struct RankClass {
     auto operator<=>(const Kind&) const = default;
   };
   bool tls = false;
-  uint32_t credit = 0;        // bytes that it lets each other rank send unasked
+  uint32_t credit = 0;        // bytes that each other rank may send it unsolicited
   uint32_t device_count = 1;  // number of devices in its context
   std::vector<Kind> kinds;    // in the order of its transports
   auto operator<=>(const RankClass&) const = default;
@@ -44,7 +44,7 @@ struct JobDigest {
   static constexpr size_t kMaxRanks = 65536;
   static constexpr size_t kMaxClasses = 256;
 
-  std::array<std::byte, 16> instance{};  // drawn by rank 0
+  std::array<std::byte, 16> instance{};  // random id, made by rank 0
   uint32_t link_model_bytes = 0;         // size of rank 0's link model; 0: none
   std::vector<RankClass> classes;
   // Link costs of each kind of transport, as reported by the first rank that has the kind.
@@ -55,8 +55,7 @@ struct JobDigest {
   std::vector<std::string> clusters;
   std::vector<Address> addresses;  // addresses of control planes, without ports
   std::vector<std::string> links;  // encoded topology::HostLinks; empty: no information
-  // True if ranks of one host know of different devices there. All ranks then exchange the devices
-  // that they know.
+  // True if ranks of one host have found different devices. All ranks then exchange their devices.
   bool must_tell_devices = false;
   uint32_t silenced = 0;  // number of ranks whose reports on links were dropped
 
@@ -70,8 +69,8 @@ struct JobDigest {
   // Data by rank.
   std::vector<uint16_t> ports;  // port of the rank's control plane
   std::vector<uint32_t> incarnations;
-  // By host, if |host_ids| is set: name_of_devices() (host_devices.h), as the host's ranks report
-  // it.
+  // By host, if |host_ids| is not empty: name_of_devices() (host_devices.h), as reported by the
+  // host's first rank.
   std::vector<uint32_t> known_devices;
 
   size_t size() const { return class_of.size(); }
@@ -84,11 +83,11 @@ Result<JobDigest> gather(int first, const std::vector<RankCard>& cards);
 // ids: ranks only need to know which of them share a host.
 Result<JobDigest> merge(const std::vector<JobDigest>& parts);
 
-// Keeps at most |most_bytes| of what ranks report about their hosts' links. A rank whose report is
+// Keeps at most |most_bytes| of the ranks' reports about their hosts' links. A rank whose report is
 // dropped is treated as having reported nothing, and is counted in |silenced|.
 void shorten_links(JobDigest& digest, size_t most_bytes);
 
-// Encodes |digest|. Host ids, and the devices that hosts know, are included if |digest| has them.
+// Encodes |digest|. Host ids and known devices are included if |digest| has them.
 std::vector<std::byte> encode_digest(const JobDigest& digest);
 Result<JobDigest> decode_digest(ConstByteSpan bytes);
 

@@ -98,8 +98,8 @@ struct Offered {
   // Ranks in the job and their channels, in rank order.
   std::vector<uint32_t> ranks;
   std::vector<uint32_t> channels;
-  // The different lists of ranks that are considered lost, encoded. |list_of| has the index of each
-  // rank's list, in rank order.
+  // The distinct lists of lost ranks, encoded. |list_of| has the index of each rank's list, in rank
+  // order.
   std::vector<std::string> lists;
   std::vector<uint32_t> list_of;
 };
@@ -188,7 +188,7 @@ bool append(Offered& to, const Offered& more) {
                      [&](uint32_t list) { return add_list(to, more.lists[list]); });
 }
 
-// Returns whether the offers of all ranks in |offered| are marked with |secret|.
+// Returns whether the offers of all ranks in |offered| carry marks made with |secret|.
 bool is_marked(const Offered& offered, const Secret& secret, std::string_view exchange) {
   Digest sum{};
   for (size_t rank = 0; rank < offered.ranks.size(); ++rank) {
@@ -201,7 +201,7 @@ bool is_marked(const Offered& offered, const Secret& secret, std::string_view ex
   return equal_in_constant_time(sum, offered.mark);
 }
 
-// Returns whether the ranks differ, and none considers another lost.
+// Returns whether the ranks are distinct, and none considers another lost.
 bool are_together(const Offered& offered) {
   std::set<int32_t> ranks;
   for (const uint32_t rank : offered.ranks) {

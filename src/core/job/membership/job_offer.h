@@ -1,11 +1,11 @@
-// Ranks that already share a job detect this by offers. They then make a communicator over that job
-// instead of a new one. Each rank tells the others which jobs it is in, its rank in each, and the
-// channel by which it is reached there. From all offers, every rank chooses the same job, or none.
-// The functions are pure.
+// Ranks that already share a job detect this by exchanging offers. They then make a communicator
+// over that job instead of making a new job. Each rank sends the others the jobs that it is in,
+// with its rank in each and the number of its channel there. From all offers, every rank chooses
+// the same job, or none. The functions are pure.
 //
 // The exchange may use a store to which other parties can write. Therefore each offer carries a
 // mark that only ranks of its job can make. The mark is valid only for this exchange and this rank.
-// In a large communicator, a rank receives only the digest that JobOfferMaker makes of the offers.
+// Ranks do not receive the offers themselves, but the digest that JobOfferMaker makes of them.
 #pragma once
 
 #include <cstdint>
@@ -23,8 +23,8 @@ namespace hetcomm {
 struct JobOffer {
   Identity job;
   int32_t rank = 0;           // job rank of the offering process
-  uint32_t channel = 0;       // channel by which the process is reached in the job
-  std::vector<int32_t> lost;  // ranks of the job that the process considers dead or gone
+  uint32_t channel = 0;       // number of the process's channel in the job
+  std::vector<int32_t> lost;  // ranks of the job that the process considers lost
   bool operator==(const JobOffer&) const = default;
 };
 
@@ -37,14 +37,14 @@ struct OwnJobOffer {
   Secret secret;
 };
 
-// Encodes the offers of rank |rank| of the communicator in |exchange|.
+// Encodes the offers that |rank|, a rank of the new communicator, makes in |exchange|.
 std::vector<std::byte> encode_offers(std::span<const OwnJobOffer> own, std::string_view exchange,
                                      int32_t rank);
 
 // Combines all ranks' offers into a digest of a few bytes per rank. The marks of a job's offers are
 // combined into one mark, their exclusive or (Katz and Lindell, Aggregate Message Authentication
-// Codes, CT-RSA 2008). A rank that has the secret recomputes all marks and compares. Fails with
-// kBootstrapFailed if the offers of a rank are malformed.
+// Codes, CT-RSA 2008). A rank that has the secret recomputes all marks and compares the result.
+// Fails with kBootstrapFailed if the offers of a rank are malformed.
 class JobOfferMaker final : public DigestMaker {
  public:
   Result<std::vector<std::byte>> part(
@@ -57,13 +57,13 @@ struct ChosenJob {
   size_t own = 0;  // index of the chosen offer among this rank's own
   // Ranks in the job, by rank in the communicator.
   std::vector<int32_t> ranks;
-  // Channels by which the ranks are reached, by rank in the communicator.
+  // Numbers of the ranks' channels, by rank in the communicator.
   std::vector<uint32_t> channels;
 };
 // Chooses the first of rank 0's jobs that all ranks offer, each as a different rank, and in which
-// none of them considers another lost. Returns nothing if there is no such job. |digest| is the
-// result of JobOfferMaker for the offers of |size| ranks. Fails with kBootstrapFailed if the digest
-// is malformed.
+// none of them considers another lost. The marks of its offers must be valid. Returns nothing if
+// there is no such job. |digest| is the result of JobOfferMaker for the offers of |size| ranks.
+// Fails with kBootstrapFailed if the digest is malformed.
 Result<std::optional<ChosenJob>> choose_job(std::span<const OwnJobOffer> own, ConstByteSpan digest,
                                             size_t size, std::string_view exchange);
 

@@ -1,6 +1,6 @@
 // The ranks of a job agree on one link model. Rank 0 reads it from HETCOMM_LINK_MODEL and
 // distributes it when the job is made. All ranks then check that the model fits what each rank has
-// reported of itself.
+// reported about itself.
 #pragma once
 
 #include <cstddef>
@@ -32,7 +32,7 @@ Result<LinkFile> read_link_file(const Config& config);
 // Returns HETCOMM_HOST_LABEL, or the host's own name.
 Result<std::string> own_host_label(const Config& config);
 
-// Distributes rank 0's |text| to all ranks, and parses it. Collective. Blocks, so the caller does
+// Distributes rank 0's |text| to all ranks, and parses it. Collective. Blocks, so the caller must
 // not hold the baton. |scope| is as for Bootstrap::broadcast().
 Result<topology::LinkModel> hand_out_link_model(Bootstrap& bootstrap, const std::string& scope,
                                                 const std::string& text, uint64_t deadline_ns);

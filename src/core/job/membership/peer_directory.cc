@@ -14,7 +14,7 @@ namespace hetcomm {
 
 void PeerDirectory::set(JobDigest digest) {
   digest_ = std::move(digest);
-  digest_.incarnations.clear();  // the credentials contain them
+  digest_.incarnations.clear();  // the credentials have them
   digest_.incarnations.shrink_to_fit();
   for (const auto& [kind, cost] : digest_.costs) links_.set(kind, cost);
   divide_nics();
@@ -114,7 +114,7 @@ void PeerDirectory::estimate_link_model() {
   std::vector<topology::RankLinks> ranks;
   for (int rank = 0; rank < size(); ++rank) {
     topology::RankLinks& says = ranks.emplace_back();
-    // The digest has no host ids. Here a number suffices to tell hosts apart.
+    // The digest has no host ids, but the number of a host identifies it here.
     const uint32_t number = host(rank);
     for (size_t i = 0; i < sizeof(number); ++i) {
       says.host[i] = static_cast<std::byte>(number >> 8 * i);
@@ -146,7 +146,7 @@ const topology::LinkHost& PeerDirectory::model_host(int rank) const {
 }
 
 // Returns the model's name of the NIC that a device's data uses at position |position|; empty if
-// the model does not know the NIC.
+// the model does not include the NIC.
 std::string_view PeerDirectory::model_nic(const RankDevice& of, size_t position) const {
   const topology::HostLinks& said = said_by(of.rank);
   const std::span<const uint8_t> used = said.nics_of(of.device);
@@ -207,8 +207,9 @@ std::string PeerDirectory::explain_link(int from, int to) const {
                      crossed.empty() ? "" : ", over ", fmt::join(crossed, ", "));
 }
 
-// Returns the cost of the link between two ranks by the model. Uses the costs of transports if
-// there is no model, or if the model knows no link inside their host.
+// Returns the cost of the link between two ranks according to the model. Uses the costs of
+// transports if there is no model, or if both ranks are on one host and the model has no link
+// inside it.
 LinkCost PeerDirectory::link_between(int one, int other) const {
   if (!model_) return transport_link_between(one, other);
   if (is_estimate_) return estimated_link_between(one, other);
@@ -220,8 +221,8 @@ LinkCost PeerDirectory::link_between(int one, int other) const {
   return LinkCost::bounded(way.latency_ns, topology::rate_alone(*model_, way));
 }
 
-// Returns the cost of the link for an estimated model. It is the transports' cost, limited by the
-// rate of the NICs between hosts.
+// Returns the cost of the link if the model is an estimate. This is the transports' cost. Between
+// hosts, the rate is limited by that of the NICs.
 LinkCost PeerDirectory::estimated_link_between(int one, int other) const {
   const LinkCost link = transport_link_between(one, other);
   if (share_host(one, other)) return link;
@@ -252,7 +253,8 @@ LinkCost PeerDirectory::transport_link_between(int one, int other) const {
   constexpr uint64_t kTypicalMessage = 64u << 10;
   const LinkCost* best = nullptr;
   for (const RankClass::Kind& kind : class_of(one).kinds) {
-    // Transports that stay in a host do not count between declared clusters of one host.
+    // Transports within a host do not count between ranks of one host that declare different
+    // clusters.
     if (kind.name == "self" || (kind.within_host && !are_near(one, other))) continue;
     const LinkCost* const link =
         class_of(other).offers(kind.name) ? links_.find(kind.name) : nullptr;

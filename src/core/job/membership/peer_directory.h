@@ -3,7 +3,7 @@
 //
 // The digest (job_digest.h) has a little data on every rank. The offers of a rank describe how to
 // reach its transports. In a small job the offers of all ranks are known; in a large job, only
-// those of the ranks that this rank has met.
+// those of the ranks that have exchanged profiles with this rank.
 #pragma once
 
 #include <cstddef>
@@ -50,8 +50,8 @@ class PeerDirectory {
   // Returns a hash of the model; 0 if there is none.
   uint64_t link_model_hash() const { return model_hash_; }
   // Returns the link model's route between devices of two ranks. The model must exist. The route
-  // uses the first NIC for each device's data, or the host's first NIC if the model does not know
-  // that NIC.
+  // uses the first NIC for each device's data, or the host's first NIC if the model does not
+  // include that NIC.
   topology::Route route(const RankDevice& from, const RankDevice& to) const;
   // Returns one end of a route of the link model, which must exist. The names live as long as the
   // directory.
@@ -60,10 +60,10 @@ class PeerDirectory {
   }
   // Returns the NICs that the devices of the ranks on the rank's host use first.
   const topology::OwnNics& own_nics(int rank) const;
-  // Returns the cost of the link model's route to rank |to| over NIC |nic| of rank |from|. Returns
-  // nothing if the model has no such route, as within a host. If the model does not know |nic|, the
-  // only NIC of |from|'s host limits the rate. If that host has several NICs, none of them does. A
-  // NIC of |to|'s host limits the rate only if that host has no other.
+  // Returns the cost of the link model's route from rank |from|, over its NIC |nic|, to rank |to|.
+  // Returns nothing if the model has no such route, as within a host. |nic| limits the rate if the
+  // model includes it. Otherwise a NIC of |from|'s host limits the rate only if the host has no
+  // other. A NIC of |to|'s host limits the rate only if that host has no other.
   std::optional<LinkCost> way_to(int to, int from, std::string_view nic) const;
   // Returns the number of devices in the rank's context.
   size_t device_count(int rank) const { return class_of(rank).device_count; }

@@ -9,8 +9,8 @@
 namespace hetcomm {
 namespace {
 
-// Differs from all profile versions, so that a rank detects a profile in place of a card. Ranks of
-// a small job send profiles.
+// Differs from all profile versions, so a rank detects that it has received a profile instead of a
+// card. Ranks that consider the job small (HETCOMM_SMALL_JOB) send profiles.
 constexpr uint16_t kCardVersion = 0x8004;
 constexpr uint16_t kFirstCardVersion = 0x8000;
 
@@ -26,15 +26,15 @@ Status unreadable() {
       "HETCOMM_SMALL_JOB");
 }
 
-// Returns the first address that leads to a host. Returns an unset address if there is none.
+// Returns the first address that other hosts can use; an unset address if there is none.
 Address first_of_host(const std::vector<Address>& addresses) {
   const auto found = std::find_if(addresses.begin(), addresses.end(),
                                   [](const Address& each) { return each.family() != AF_UNIX; });
   return found != addresses.end() ? *found : Address();
 }
 
-// Reads |*control|. Returns whether it is unset, or an address at which another host may reach the
-// rank.
+// Reads |*control|. Returns whether it is valid: either unset, or an address that other hosts may
+// be able to reach.
 bool read_control(ByteReader& reader, Address* control) {
   if (reader.read<uint8_t>() == 0) return true;
   Result<Address> told = Address::decode(reader);

@@ -1,6 +1,6 @@
-// In a large job, a rank introduces itself to all ranks by a card. The card holds what other ranks
-// must know before they contact the rank. They ask the rank for its profile, which says how to
-// connect.
+// In a large job, a rank introduces itself to all ranks with a card. The card holds the data that
+// other ranks need before they contact the rank. To connect, they request the rank's profile, which
+// describes its transports.
 #pragma once
 
 #include <array>
@@ -36,8 +36,9 @@ struct RankCard {
   uint32_t credit = 0;
   uint32_t device_count = 1;          // number of devices in its context
   std::vector<std::byte> host_links;  // encoded topology::HostLinks; empty: no information
-  uint32_t known_devices = 0;         // name_of_devices() of the devices it knows (host_devices.h)
-  // The first address of its control plane that other hosts may reach. Unset in a job of one rank.
+  uint32_t known_devices = 0;         // name_of_devices() of its hidden devices (host_devices.h)
+  // The first address of its control plane that other hosts may be able to reach. Unset in a job of
+  // one rank.
   Address control;
   std::vector<Kind> kinds;  // in the order of its transports, each once
 };
@@ -48,7 +49,8 @@ RankCard card_of(const RankProfile& profile);
 std::vector<std::byte> encode_card(const RankCard& card);
 // Encodes a refusal, which replaces the card of a rank that cannot take part.
 std::vector<std::byte> encode_refused_card(const Status& why);
-// Decodes a card. Fails with the text of a refusal, or if the rank has another version of hetcomm.
+// Decodes a card. Fails if it is malformed or comes from another version of hetcomm. Also fails if
+// it is a refusal, with its text.
 Result<RankCard> decode_card(ConstByteSpan bytes);
 
 }  // namespace hetcomm

@@ -1,6 +1,6 @@
-// A rank placement says which ranks of a team are near each other, and what their messages cost.
-// Collective algorithms are chosen by it. All ranks compute the same placement from what all have
-// published.
+// A rank placement records which ranks of a team are near each other, and the costs of their
+// messages. Collective algorithms are chosen according to it. All ranks compute the same placement
+// from the data that all have published.
 #pragma once
 
 #include <cstdint>
@@ -16,14 +16,14 @@ struct RankPlacement {
   RankPlacement(const std::vector<uint32_t>& labels, LinkCost inside, LinkCost across);
 
   uint32_t cluster_count() const { return static_cast<uint32_t>(clusters.size()); }
-  // Returns whether it pays to treat near and far ranks differently.
+  // Returns whether some ranks are near each other and others are not.
   bool has_levels() const { return clusters.size() > 1 && largest > 1; }
 
   // The ranks of each cluster, in ascending order. Clusters are in the order of their first ranks.
   std::vector<std::vector<uint32_t>> clusters;
   std::vector<uint32_t> cluster_of;  // by rank
   std::vector<uint32_t> index_of;    // by rank: its position in its cluster
-  // All ranks, cluster by cluster, so that rings cross few links.
+  // All ranks, cluster by cluster, so a ring in this order crosses few links between clusters.
   std::vector<uint32_t> ring;
   // By rank: its position in |ring|.
   std::vector<uint32_t> place_of;

@@ -13,7 +13,7 @@
 namespace hetcomm {
 namespace {
 
-constexpr uint8_t kRefusal = 2;  // replaces the flag for TLS
+constexpr uint8_t kRefusal = 2;  // written in place of the TLS flag
 constexpr size_t kMaxRefusal = 1000;
 constexpr size_t kMaxContact = 1024;
 constexpr size_t kMaxSubnet = 63;  // characters

@@ -1,4 +1,4 @@
-// A rank introduces itself to other ranks by its profile. In a small job all ranks exchange their
+// A rank introduces itself to other ranks with its profile. In a small job all ranks exchange their
 // profiles through the bootstrap. In a large job two ranks exchange theirs before they connect
 // (introductions.h).
 #pragma once
@@ -39,14 +39,14 @@ struct PeerInfo {
     // Returns the kind of transport: its name without the number.
     std::string_view kind() const { return std::string_view(name).substr(0, name.find('#')); }
   };
-  uint32_t incarnation = 0;  // drawn by its process for this job
-  HostId host{};             // the host that it runs on, by its own report
+  uint32_t incarnation = 0;  // random number that its process has made for this job
+  HostId host{};             // the host that it runs on, as it reports itself
   std::string cluster;
   std::string host_label;             // the host's label in a link model
-  uint32_t credit = 0;                // bytes that it lets each other rank send unasked
+  uint32_t credit = 0;                // bytes that each other rank may send it unsolicited
   uint32_t device_count = 1;          // number of devices in its context
   std::vector<std::byte> host_links;  // encoded topology::HostLinks; empty: no information
-  uint32_t known_devices = 0;         // name_of_devices() of the devices it knows (host_devices.h)
+  uint32_t known_devices = 0;         // name_of_devices() of its hidden devices (host_devices.h)
   std::vector<Offer> offers;          // in the order of its transports
 };
 
@@ -54,12 +54,12 @@ struct RankProfile {
   bool tls = false;                      // whether HETCOMM_TLS is on
   std::array<std::byte, 16> instance{};  // only rank 0's value is used
   PeerInfo info;
-  uint32_t link_model_bytes = 0;  // size of the link model to hand out; only rank 0's value is used
+  uint32_t link_model_bytes = 0;  // size of rank 0's link model; only its value is used
   std::vector<Address> control;   // addresses on which its control plane listens
 };
 
-// Version of profiles. Cards contain it too, so that ranks that would not understand each other's
-// profiles detect it when the job is created.
+// The version of profiles. Cards contain it too, so ranks with incompatible profiles are detected
+// when the job is created.
 inline constexpr uint16_t kProfileVersion = 18;
 
 std::vector<std::byte> encode_profile(const RankProfile& own);
@@ -72,7 +72,7 @@ Status read_refusal_or_tls(ByteReader& reader, bool* tls);
 // Reads encoded topology::HostLinks as bytes. Fails if they are malformed.
 Result<std::vector<std::byte>> read_host_links(ByteReader& reader);
 // Decodes a profile. Fails with the text of a refusal. Also fails if the other rank's HETCOMM_TLS
-// differs from |own_tls|, its value on |own_rank|: both ranks then learn of it at once.
+// differs from |own_tls|, its value on |own_rank|: both ranks then detect it immediately.
 Status decode_profile(ConstByteSpan bytes, int own_rank, bool own_tls, RankProfile* result);
 
 }  // namespace hetcomm

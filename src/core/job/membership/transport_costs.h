@@ -1,6 +1,6 @@
-// TransportCosts holds the costs of messages over the links of each transport. The costs serve
-// choices that must be equal on all ranks, so no rank measures them on its own. All costs are
-// integers, which ensures that processors of different vendors agree.
+// TransportCosts holds the costs of messages over the links of each transport. Choices that must be
+// equal on all ranks depend on these costs, so no rank measures them by itself. All costs are
+// integers, so processors of different vendors compute equal results.
 #pragma once
 
 #include <algorithm>

@@ -48,8 +48,8 @@ bool is_last_resort(const Candidate* each) HETCOMM_UNDER_BATON {
   return each->transport->port.last_resort || each->offer->port.last_resort;
 }
 
-// Removes the candidates of last resort from |of_kind| if others surely work. A need whose own
-// interfaces may not reach each other then uses those of other needs.
+// Removes the last-resort candidates from |of_kind| if others are known to work. A need (RailMasks)
+// whose own candidates may not work then uses those of other needs.
 template <typename Pointer>
 void drop_last_resorts(std::vector<Pointer>& of_kind) HETCOMM_UNDER_BATON {
   const bool others_work =
@@ -94,8 +94,9 @@ class KindPairing {
   }
 
  private:
-  // Some pairings of NICs may not work. A transport that would be delayed by them only pairs the
-  // first NIC with the first, the second with the second, and so on: most hosts are wired that way.
+  // Some pairings of NICs may not work. A transport that would be delayed by failed attempts only
+  // pairs the first NIC with the first, the second with the second, and so on, because most hosts
+  // are cabled that way.
   void assign(size_t most, PairingRole role, bool also_cooling) HETCOMM_UNDER_BATON {
     const auto reach = [&](size_t own, size_t peer) HETCOMM_UNDER_BATON {
       const Candidate& candidate = at(own, peer);
@@ -136,15 +137,16 @@ void assign_roles(std::vector<Candidate*> of_kind,
     for (Candidate* each : of_kind) {
       if (need.admit(each->ends)) near.push_back(each);
     }
-    if (near.empty()) continue;  // the need concerns another kind
+    if (near.empty()) continue;  // the need concerns another kind of transport
     all_served = all_served && is_served_by(near, of_kind);
     KindPairing(std::move(near)).assign(options.most);
   }
   if (!all_served) KindPairing(std::move(of_kind)).assign_substitutes(options.most);
 }
 
-// Sorts by these criteria, in this order: works, has not failed recently, shares the load, is of a
-// faster kind and, within a kind, is known to lead to others.
+// Sorts by these criteria, in this order: the candidate works, has not failed recently, shares the
+// load, and is of a faster kind. Within a kind, interfaces that are known to lead to other ranks
+// come first.
 void sort_best_first(std::vector<Candidate>& candidates) HETCOMM_UNDER_BATON {
   const auto best_of_kind = [&](const Candidate& of) {
     double best = of.score_us;

@@ -22,11 +22,11 @@
 
 namespace hetcomm {
 
-// Says how a connection shares the load with others of its kind of transport.
+// Tells how a connection shares the load with others of its kind of transport.
 enum class PairingRole : uint8_t {
   kUnused,      // others of its kind carry all the load
-  kPaired,      // it has its share of the load
-  kSubstitute,  // it has a share while a paired one cools down
+  kPaired,      // carries its share of the load
+  kSubstitute,  // carries a share while a paired one cools down
 };
 
 struct Candidate {
@@ -42,28 +42,29 @@ struct Candidate {
 
 // Options of find_candidates().
 struct CandidateOptions {
-  bool itself = false;  // the peer is this rank
+  bool itself = false;  // true: the peer is this rank
   size_t most = 1;      // most paired connections of a kind for each need
-  // The transports between which data moves. If none of a need's connections works, others replace
-  // them.
+  // The needs of the data: for each kind of data, the transports of both sides between which it
+  // should move. If no connection of a need works, other connections replace them.
   std::span<const RailMasks> needs;
   std::function<bool(const RailEnds&)> is_cooling;
-  // Returns OK if a transport reaches the offer with an index, and otherwise the reason.
+  // Returns OK if the transport can reach the peer's offer with the given index; otherwise the
+  // reason.
   std::function<Status(const JobTransport&, size_t)> reach;
 };
 
-// Returns the connections from this rank, which has |transports|, to a peer with |offers|, best
-// first.
+// Returns the possible connections from this rank, which has |transports|, to a peer with |offers|,
+// best first.
 std::vector<Candidate> find_candidates(const JobTransports& transports,
                                        std::span<const PeerInfo::Offer> offers,
                                        const CandidateOptions& options) HETCOMM_UNDER_BATON;
 
-// Returns whether some candidate between transports of |need| is as likely to work as any other of
-// its kind.
+// Returns whether some candidate between transports of |need| can work, and is as likely to work as
+// any other of its kind.
 bool serves(const std::vector<Candidate>& candidates, const RailMasks& need) HETCOMM_UNDER_BATON;
 
-// Returns OK if |own| reaches a transport of its kind among |offers|, and otherwise the reason.
-// After OUT_OF_RESOURCES a later call may succeed.
+// Returns OK if |own| reaches a transport of its kind among |offers|, and otherwise the reason why
+// not. After OUT_OF_RESOURCES a later call may succeed.
 Status reach_by(const JobTransport& own,
                 std::span<const PeerInfo::Offer> offers) HETCOMM_UNDER_BATON;
 

@@ -15,7 +15,7 @@ void IdleConnections::run() {
     pause_ns_ = kFirstPauseNs;
     return;
   }
-  // Two peers are asked, since one may refuse.
+  // Two peers are asked, because one of them may refuse.
   std::array<Pair*, 2> most_idle{};
   std::array<uint32_t, 2> looks{};
   const uint64_t now = engine_.refresh_now();

@@ -1,5 +1,5 @@
-// Closes connections that were not used recently if the process is short of descriptors. Callers
-// hold the baton.
+// Closes connections that have not been used recently when the process is short of descriptors.
+// Callers hold the baton.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,8 @@ class IdleConnections {
   IdleConnections(const IdleConnections&) = delete;
   IdleConnections& operator=(const IdleConnections&) = delete;
 
-  // If descriptors are short, asks the least recently used peers to close, and asks again a little
-  // later.
+  // If descriptors are short, asks the peers that have been idle longest to close their
+  // connections, and schedules another run.
   void run() HETCOMM_UNDER_BATON;
   void tick(uint64_t now_ns) HETCOMM_UNDER_BATON {
     if (now_ns >= at_ns_) run();

@@ -29,13 +29,14 @@ struct RankNic {
 
 // NUMA nodes near which this rank's memory is placed, by their kernel numbers.
 struct MemoryNodes {
-  int inside = kAnyNumaNode;  // for memory that others on the host fill for this rank
+  int inside = kAnyNumaNode;  // for memory that other ranks on the host write for this rank
   std::vector<int> devices;   // for each device's staging chunks, by index in the DeviceSet
 };
 
 // The NICs, NUMA nodes and links that a job uses on its host.
 struct HostResources {
-  // Best first, those of last resort at the end. None: transports choose on their own.
+  // Best first, last-resort NICs at the end. If there are none, transports choose their own
+  // interfaces.
   std::vector<RankNic> nics;
   MemoryNodes memory;
   topology::HostLinks links;  // this rank's report on its host's links
@@ -48,11 +49,12 @@ struct JobEnvironment {
   Log& log;
   OverlapGuard& overlaps;
   std::span<const std::unique_ptr<TransportFactory>> factories;
-  liveness::ControlThread* control;  // null: only for jobs of one rank
+  liveness::ControlThread* control;  // null in jobs of one rank
   const MemoryNodes& memory_nodes;
-  // Best first, those of last resort at the end. None: transports choose on their own.
+  // Best first, last-resort NICs at the end. If there are none, transports choose their own
+  // interfaces.
   std::span<const RankNic> nics;
-  Status nics_failure;                    // why the NICs that the user has named are unavailable
+  Status nics_failure;                    // why the NICs that the user set are unavailable
   const topology::HostLinks& host_links;  // this rank's report on its host's links
   // Devices on this host that other ranks of the host cannot see.
   std::vector<topology::PciAddress> hidden_devices;

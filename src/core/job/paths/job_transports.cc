@@ -16,17 +16,19 @@
 namespace hetcomm {
 namespace {
 
-// More interfaces of one host would be of little use, and would make profiles long.
+// The most transports of one kind that are bound to interfaces. More would be of little use, and
+// would make profiles long.
 constexpr size_t kMaxOfAKind = 24;
 
-// Returns a transport's text without its leading name, which the code that shows the text adds.
+// Returns |why|, a text of a transport, without the transport's name in front. The code that shows
+// the text adds the name.
 std::string_view without_name(std::string_view name, std::string_view why) {
   constexpr std::string_view kAfter = ": ";
   const bool named = why.starts_with(name) && why.substr(name.size()).starts_with(kAfter);
   return named ? why.substr(name.size() + kAfter.size()) : why;
 }
 
-// Returns the name in |interfaces| that has |address|; empty if there is none, or |address| is
+// Returns the name of the interface that has |address|; empty if there is none, or |address| is
 // unknown.
 std::string interface_of(const ChosenInterfaces& interfaces, const Address& address) {
   if (address.family() == AF_UNSPEC || !interfaces.ok()) return {};
@@ -67,8 +69,8 @@ Status JobTransports::make(std::string_view wanted, const JobInterfaces& interfa
 }
 
 // Makes a transport for each network interface that shares the load. If there is none, makes
-// transports that choose their own interface. Returns the reason of the last failure, even if other
-// transports were made.
+// transports that choose their own interface. Returns the last failure, even if other transports
+// were made.
 Status JobTransports::make_all_of(const TransportFactory& factory,
                                   const JobInterfaces& interfaces) {
   const Bindings bindings = bindings_for(factory, interfaces);
@@ -83,7 +85,8 @@ Status JobTransports::make_all_of(const TransportFactory& factory,
     }
   }
   if (made > 0) {
-    // The last of |bindings| may have been the last resort.
+    // The last NIC in |bindings| may be the last resort, whose transport may have failed. A
+    // transport that chooses its own interface then replaces it.
     const bool lacks_route = !bindings.nics.empty() && bindings.nics.back()->port.last_resort &&
                              !owned_.back()->port.last_resort;
     if (!bindings.also_unbound && !lacks_route) return failure;
@@ -106,8 +109,8 @@ Status JobTransports::make_all_of(const TransportFactory& factory,
   return {};
 }
 
-// If |made|, which chooses its own interface, has only one to choose, peers learn the rate and the
-// subnets of its NIC.
+// If |made|, which chooses its own interface, can choose only one, copies the rate and subnets of
+// its NIC into |made.port|, which is sent to peers.
 void JobTransports::describe_only_nic(JobTransport& made, const TransportFactory& factory,
                                       const ChosenInterfaces& interfaces) const {
   if (!factory.follows_routes() || !interfaces.ok()) return;
@@ -141,12 +144,13 @@ JobTransports::Bindings JobTransports::bindings_for(const TransportFactory& fact
   };
   const Address& route = interfaces.route;
   if (route.family() != AF_UNSPEC && !route.is_loopback()) {
-    // The route carries data at least to ranks that no NIC reaches.
+    // The interface of the route is used at least for ranks that no other NIC reaches.
     if (!is_bound(route_interface_)) add_route(factory, interfaces.chosen, bindings);
     if (bindings.nics.size() == 1 && !bindings.also_unbound) return {};
     return bindings;
   }
-  // If the route is unknown, no interface that could lead to the other ranks is left out.
+  // If the route is unknown, transports are bound to NICs only if these include all interfaces that
+  // could lead to the other ranks.
   const ChosenInterfaces& all = interfaces.chosen;
   const bool covered =
       all.ok() && std::all_of(all.value().begin(), all.value().end(), [&](const auto& entry) {
@@ -159,7 +163,7 @@ JobTransports::Bindings JobTransports::bindings_for(const TransportFactory& fact
 // Adds the interface that leads to the other ranks to |bindings|, as a last resort.
 void JobTransports::add_route(const TransportFactory& factory, const ChosenInterfaces& interfaces,
                               Bindings& bindings) const {
-  // HETCOMM_INTERFACE may exclude it.
+  // HETCOMM_INTERFACE may exclude the interface of the route.
   if (route_interface_.empty() && interfaces.ok()) return;
   const auto nic =
       std::find_if(environment_.nics.begin(), environment_.nics.end(), [&](const RankNic& each) {
@@ -176,7 +180,8 @@ void JobTransports::add_route(const TransportFactory& factory, const ChosenInter
 Status JobTransports::make_one(const TransportFactory& factory, size_t instance, const RankNic* nic,
                                const ChosenInterfaces& interfaces) {
   auto made = std::make_unique<JobTransport>(handler_, owned_.size());
-  // A transport that chooses its own interface uses the only NIC.
+  // If there is only one NIC, last-resort NICs aside, a transport that chooses its own interface
+  // uses that NIC.
   const std::span<const RankNic> all = environment_.nics;
   const bool is_only = all.size() == 1 || (all.size() > 1 && all[1].port.last_resort);
   const RankNic* const near = nic != nullptr ? nic : is_only ? &all[0] : nullptr;

@@ -47,7 +47,7 @@ struct JobTransport final : public TransportHandler {
 
   ConnectionHandler& handler;
   const size_t index;     // index among the transports of the job
-  std::string_view kind;  // kind of its factory, which may make several transports
+  std::string_view kind;  // name of its factory, which may make several transports
   std::string name;
   topology::Port port;            // rate, subnets and fabric of its network interface
   std::string nic;                // name of its network interface; empty: not bound to one
@@ -85,7 +85,7 @@ class JobTransports {
   // Starts the transports. Call this once all ranks have introduced themselves, so that the
   // transports know which connections to accept.
   Status start() HETCOMM_UNDER_BATON;
-  // Ends all transports. No upcall follows.
+  // Destroys all transports. No upcall follows.
   void close() HETCOMM_UNDER_BATON;
 
   size_t size() const HETCOMM_UNDER_BATON { return owned_.size(); }
@@ -95,12 +95,12 @@ class JobTransports {
   }
   // Returns a line for each factory that is not used, with the reason.
   const std::vector<std::string>& unused() const HETCOMM_UNDER_BATON { return unused_; }
-  // Returns whether an intra-host transport is in use.
+  // Returns whether this rank has an intra-host transport.
   bool shares_memory() const HETCOMM_UNDER_BATON;
   // Returns the size of the largest message that fits every transport that may lose messages.
   uint32_t lossy_payload_bytes() const HETCOMM_UNDER_BATON { return lossy_payload_bytes_; }
-  // Records that |transport| has a connection. Every pass polls it from now on. Passes poll other
-  // transports only occasionally.
+  // Records that |transport| has a connection. Every pass polls it from now on. Transports without
+  // connections are polled only occasionally.
   void note_connected(Transport& transport) HETCOMM_UNDER_BATON;
 
   int progress() HETCOMM_UNDER_BATON {
@@ -122,7 +122,7 @@ class JobTransports {
                      const JobInterfaces& interfaces) HETCOMM_UNDER_BATON;
   struct Bindings {
     std::vector<const RankNic*> nics;  // none: one transport chooses its own interface
-    // Another transport, of last resort, chooses its own interface.
+    // An additional last-resort transport chooses its own interface.
     bool also_unbound = false;
   };
   Bindings bindings_for(const TransportFactory& factory,

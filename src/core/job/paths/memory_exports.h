@@ -1,4 +1,4 @@
-// Makes the registered memories of a job reachable for its transports, and provides the information
+// Makes the registered memories of a job accessible to its transports, and provides the information
 // that other ranks need to use them. Callers hold the baton.
 #pragma once
 
@@ -32,11 +32,11 @@ class MemoryExports final : public BlockPublisher {
 
   // Gives |registration| its id, and registers it with the transports that can reach the memory.
   void publish(Registration& registration) HETCOMM_UNDER_BATON;
-  // Registers the memory with transports for which this has failed before. A rank that has already
-  // imported the memory does not learn of them.
+  // Registers the memory with transports for which this has failed before. Ranks that have already
+  // imported the memory do not use these transports for it.
   void publish_again(Registration& registration) HETCOMM_UNDER_BATON;
-  // Withdraws the registration from the transports. Returns whether it is withdrawn from all, so
-  // that no peer can reach it by a transport.
+  // Withdraws the registration from the transports. Returns whether it has been withdrawn from all
+  // of them, so no peer can access the memory directly.
   bool withdraw(Registration& registration) HETCOMM_UNDER_BATON;
   // BlockPublisher
   Result<RemoteKey> publish_block(size_t transport, int reader,

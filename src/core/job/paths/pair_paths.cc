@@ -20,7 +20,7 @@ namespace {
 // The first connection may use any transports.
 constexpr std::array<RailMasks, 1> kAnyData{};
 
-// Describes the verdict of the interface pairing on |candidate|.
+// Describes the role of |candidate| in the pairing of network interfaces.
 std::string words_of(const Candidate& candidate) {
   std::string words;
   if (candidate.role == PairingRole::kUnused) words = "; others of its kind carry the load";
@@ -57,7 +57,8 @@ std::vector<Candidate> PairPaths::candidates(int rank, std::span<const RailMasks
   return found;
 }
 
-// Containers of one machine count as different hosts if they have different host names.
+// Containers on one machine count as different hosts if they have different host labels, which by
+// default are their host names.
 bool PairPaths::is_beside(int rank) const {
   return peers_.are_near(services_.terms.rank, rank) &&
          peers_.host_label(services_.terms.rank) == peers_.host_label(rank);
@@ -250,7 +251,7 @@ std::vector<Pairing> PairPaths::pairings(int rank, size_t device) {
   return result;
 }
 
-// Explains how |rank| can be reached before this rank has its profile.
+// Lists the kinds of transports of |rank|, whose profile this rank does not have yet.
 std::string PairPaths::explain_kinds(int rank) const {
   std::vector<std::string> kinds;
   for (const auto& kind : peers_.class_of(rank).kinds) kinds.push_back(printable(kind.name));
@@ -401,9 +402,9 @@ void PairPaths::give_up(int rank) {
   connect.reset();
 }
 
-// Returns whether a connection within the host has failed because this rank computed for longer
-// than the peer waits for a proof. The connection is then tried once more, because it works
-// otherwise.
+// Returns whether an attempt to connect within the host has failed because this rank was busy for
+// longer than the peer waits for a handshake. The attempt is then repeated once, because the
+// transport itself may work.
 bool PairPaths::was_late(PairConnect& connect) const {
   const JobTransport& tried = *connect.candidates[connect.next].transport;
   if (connect.late || !tried.capabilities().within_host) return false;
@@ -411,8 +412,8 @@ bool PairPaths::was_late(PairConnect& connect) const {
   return connect.late;
 }
 
-// Calls |upcall|. If memory runs out, tells the pair: no other object knows of the connection or
-// its failure.
+// Calls |upcall|. If memory runs out, notifies the pair, because no other object knows of the
+// connection or its failure.
 template <typename Upcall>
 void PairPaths::guarded(int peer, Upcall&& upcall) {
   try {

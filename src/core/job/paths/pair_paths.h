@@ -50,7 +50,8 @@ class PairPaths final : public PairConnector,
   // Logs one line if no transport reaches some ranks. Operations with such a rank fail later, each
   // with the reason.
   void warn_of_unreachable() HETCOMM_UNDER_BATON;
-  // Resumes connecting to |rank|, whose profile has arrived.
+  // Handles the arrival of the profile of |rank|: resumes connecting, unless the profile is
+  // refused.
   void introduced(int rank) HETCOMM_UNDER_BATON;
   // Records that |rank|, to which this rank connects, has no profile of this rank. This rank sends
   // its profile again before the next connection.
@@ -110,11 +111,11 @@ class PairPaths final : public PairConnector,
   // Returns whether a connection of the pair uses |ends|. |pair| may be null.
   static bool is_in_use(Pair* pair, const RailEnds& ends) HETCOMM_UNDER_BATON;
   // Returns all possible connections to |rank|, best first. |needs| are the transports between
-  // which data moves. With |with_failures|, connections that have failed recently come later.
+  // which data moves. If |with_failures| is true, connections that have failed recently come later.
   std::vector<Candidate> candidates(int rank, std::span<const RailMasks> needs,
                                     bool with_failures = true) HETCOMM_UNDER_BATON;
-  // Returns the need of data that any transport may carry, and the needs of the data that |pair|
-  // has moved so far. |pair| may be null.
+  // Returns the needs (RailMasks) of the data that |pair| has moved so far, and of data that any
+  // transport may carry. |pair| may be null.
   static std::vector<RailMasks> known_needs(Pair* pair) HETCOMM_UNDER_BATON;
   std::vector<RailMasks> needs_of(size_t device, Pair* pair) HETCOMM_UNDER_BATON;
   // Returns OK if |own| reaches transport |index| of |rank|, and otherwise the reason. Caches a
@@ -125,7 +126,7 @@ class PairPaths final : public PairConnector,
   std::unique_ptr<PairConnect>& connect_of(int rank) HETCOMM_UNDER_BATON {
     return connects_[static_cast<size_t>(rank)];
   }
-  // Asks the next ranks for their profiles.
+  // Requests the next profiles.
   void ask_next() HETCOMM_UNDER_BATON;
   void try_next(Pair& pair) HETCOMM_UNDER_BATON;
   bool was_late(PairConnect& connect) const HETCOMM_UNDER_BATON;

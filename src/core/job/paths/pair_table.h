@@ -47,7 +47,7 @@ class PairTable {
     any_lost_ = true;
   }
   bool any_lost() const HETCOMM_UNDER_BATON { return any_lost_; }
-  // Records that |rank| has ended all its operations, and leaves.
+  // Records that |rank| has ended all its operations and is leaving the job.
   void note_left(int rank) HETCOMM_UNDER_BATON { left_[static_cast<size_t>(rank)] = true; }
   bool has_left(int rank) const HETCOMM_UNDER_BATON { return left_[static_cast<size_t>(rank)]; }
   // Returns whether another rank of |communicator| can still send, or the communicator has only one
@@ -57,7 +57,7 @@ class PairTable {
   // Returns the reason why some rank of |communicator| is lost; OK if none is.
   Status loss_in(const CommunicatorBase& communicator) const HETCOMM_UNDER_BATON;
 
-  // Returns whether the peers have acknowledged everything.
+  // Returns whether the peers have acknowledged all messages.
   bool flushed() const HETCOMM_UNDER_BATON;
   void ask_for_acknowledgements() HETCOMM_UNDER_BATON;
   // Fails every pair, because the operation that ran out of memory is unknown.

@@ -39,7 +39,8 @@ const char* word_of(topology::Reach reach) {
   return "no";
 }
 
-// Returns the NIC called |name| in the device's order of NICs; null if it is not there.
+// Returns the NIC called |name| in the device's order of NICs; null if the order does not include
+// it.
 const topology::NicChoice* find_choice(const PairingReport& report, const std::string& name) {
   const auto found = std::find_if(
       report.order.begin(), report.order.end(), [&](const topology::NicChoice& choice) {
@@ -106,7 +107,7 @@ std::string verdict_of(const PairingReport& report, const Pairing& pairing) {
 // A NIC of this machine to which no transport of this rank is bound.
 struct IdleNic {
   std::string name;
-  const topology::NicChoice* choice;  // null: the device may not use it
+  const topology::NicChoice* choice;  // null: not among the NICs of the device
   uint64_t mbit_per_s;
   std::string why;
 };

@@ -39,7 +39,7 @@ struct PairingReport {
   std::string device_name;        // the device's name, for people
   size_t most_rails = 0;          // HETCOMM_RAILS
   std::vector<Pairing> pairings;  // best first
-  // This rank's machine. It has no NICs if none are known.
+  // The machine of this rank. The list of its NICs is empty if none are known.
   topology::Machine machine;
   // The order in which the device uses the machine's NICs.
   topology::NicOrder order;
@@ -48,7 +48,7 @@ struct PairingReport {
 };
 
 std::string to_text(const PairingReport& report);
-// Returns an object with |rank|, |peer|, |device|, |device_name|, |pairings| and |idle_nics|.
+// Returns a JSON object with the keys rank, peer, device, device_name, pairings and idle_nics.
 std::string to_json(const PairingReport& report);
 
 }  // namespace hetcomm

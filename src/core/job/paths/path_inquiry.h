@@ -1,6 +1,6 @@
-// Ranks ask each other about silent data connections: does the peer not read, or is the path
-// broken? Questions and answers use the control planes, since the peer's threads may be busy
-// computing. Transports ask the questions and evaluate the answers.
+// When a data connection is silent, a rank asks its peer whether the peer does not read, or the
+// path is broken. Questions and answers go over the control plane, since the peer's threads may be
+// busy computing. Transports ask the questions and evaluate the answers.
 #pragma once
 
 #include <mutex>
@@ -24,9 +24,9 @@ bool decode_answer(ConstByteSpan bytes, PathAnswer* answer);
 // Answers questions for the transports of one job. [any-thread]
 class PathWitness final : public liveness::Witness {
  public:
-  // Adds |source|, which is asked until close().
+  // Adds |source|, which is queried until close().
   void add(const ReceiptSource& source);
-  // Removes all sources. On return no source is being asked, and none will be.
+  // Removes all sources. On return no source is being queried, and none will be.
   void close();
   std::string testify(int from, ConstByteSpan question) override;
 

@@ -21,8 +21,8 @@ class TransportChoice {
       std::string_view list, std::span<const std::unique_ptr<TransportFactory>> factories);
 
   bool allows(std::string_view name) const;
-  // Returns whether the user's list asks for |name|. It is then an error if no such transport can
-  // be made. A list that only excludes transports asks for none.
+  // Returns whether the user's list requests |name|. It is then an error if no such transport can
+  // be made. A list that only excludes transports requests none.
   bool demands(std::string_view name) const;
   // Returns the reason why |name| is not allowed.
   std::string refusal() const;

@@ -15,9 +15,9 @@
 namespace hetcomm {
 namespace {
 
-constexpr size_t kMaxExtents = 8;  // most extents of a put that goes as one message
+constexpr size_t kMaxExtents = 8;  // most extents of a put that is sent as one message
 
-// Returns whether the bytes of |put| may travel in one message, from which the owner copies them.
+// Returns whether the bytes of |put| can be sent in one message, from which the owner copies them.
 bool fits_message(const Operation& put, const Rail& rail) HETCOMM_UNDER_BATON {
   const Capabilities& capabilities = rail.capabilities();
   return put.buffers.on_host && access_of(put).remote->host_accessible() &&
@@ -44,11 +44,12 @@ bool AccessInitiator::start(Operation& operation) {
 }
 
 bool AccessInitiator::start_put(Operation& put, Rail& rail) {
-  // If the first bytes of a put are already in place, its notification still names the whole range.
-  // Only kAnnouncePut can do that.
+  // If the first bytes of a put are already in place, its notification must still name the whole
+  // range. Only kAnnouncePut can do that.
   const bool fits = fits_message(put, rail) && put.target.ahead == 0;
-  // A small put that notifies goes as one message. If the network wrote the bytes, the notification
-  // would need a message of its own, and wait for the bytes.
+  // A small put with a notification is sent as one message. If the connection wrote the bytes
+  // directly, the notification would need a separate message, which would have to wait for the
+  // bytes.
   if (!access_of(put).placed && !(fits && access_of(put).notify) && direct_.may_start(put, rail)) {
     direct_.start(put);
     return true;
@@ -57,7 +58,7 @@ bool AccessInitiator::start_put(Operation& put, Rail& rail) {
   return fits || access_of(put).placed ? start_put_message(put) : announce_put(put);
 }
 
-// Returns false if there is no credit. |put| then waits for credit, and nothing queues behind it.
+// Returns false if there is no credit. |put| then waits for credit, and does not block the outbox.
 bool AccessInitiator::pay_for_notification(Operation& put) {
   if (association_.send_credit().available() >= kMessageCost) return true;
   put.phase = OperationPhase::kAwaiting;
@@ -133,7 +134,7 @@ bool AccessInitiator::start_atomic(Operation& atomic) {
   return ask(atomic, header, Extents(&piece, 1), sizeof(body));
 }
 
-// Returns false if |operation| now waits for a permit. It then does not hold up the outbox.
+// Returns false if |operation| now waits for a permit. It does not block the outbox while it waits.
 bool AccessInitiator::may_ask(Operation& operation) {
   if (permits_.is_free() && (waiting_.empty() || access_of(operation).had_turn)) [[likely]]
     return true;
@@ -167,7 +168,7 @@ bool AccessInitiator::ask(Operation& operation, WireHeader header, Extents paylo
   return true;
 }
 
-// Records that the message that requests |operation| has just left.
+// Records that the message that requests |operation| was just sent.
 void AccessInitiator::note_asked(Operation& operation) {
   if (operation.kind == OperationKind::kPut && access_of(operation).notify) {
     association_.send_credit().use(kMessageCost);
@@ -179,13 +180,13 @@ void AccessInitiator::note_asked(Operation& operation) {
 
 // --- without the owner's help -------------------------------------------------
 
-// Finishes |operation|, and notifies the owner if requested.
+// Finishes |operation|, and informs the owner if it has to know.
 void AccessInitiator::finish_direct(Operation& operation, Code code) {
   if (code == Code::kOk && !operation.buffers.on_host && operation.kind == OperationKind::kGet) {
     code = DeviceAccess::flush_remote_writes(operation).code();
   }
-  // The owner has to hear of a put that notifies it. It also has to hear of a put into memory that
-  // its device must flush before anyone uses the bytes.
+  // The owner must be informed of a put with a notification. It must also be informed of a put into
+  // memory that its device has to flush before the bytes are used.
   const bool owner_has_to_know =
       access_of(operation).notify ||
       (operation.kind == OperationKind::kPut && access_of(operation).remote->needs_flush());
@@ -209,20 +210,21 @@ void AccessInitiator::send_soon(Operation& operation) {
   association_.update_due();
 }
 
-// --- permits and turns ---------------------------------------------------------
+// --- permits and waiting operations ---------------------------------------------------------
 
 void AccessInitiator::start_waiting() {
   waiting_.start_all([this]() HETCOMM_UNDER_BATON { return permits_.is_free(); },
                      [this](Operation& operation) HETCOMM_UNDER_BATON { return start(operation); });
 }
 
-// Operations that wait for a permit start at the end of the pass.
+// Releases a permit. Operations that wait for one start at the end of the pass.
 void AccessInitiator::free_permit() {
   permits_.give_back();
   if (!waiting_.empty()) association_.update_due();
 }
 
-// Takes the operation that the owner has answered under |id|. Returns null if it has already ended.
+// Removes and returns the operation with |id|, which the owner has answered. Returns null if it has
+// already ended.
 Operation* AccessInitiator::take_asked(uint64_t id) {
   Operation* operation = asked_.find(id);
   const bool waited = asked_.erase(id);
@@ -253,7 +255,7 @@ void AccessInitiator::acknowledged(uint32_t sequence) {
     asked_.erase(id);
     sent_puts_.pop_front();
     free_permit();
-    if (put != nullptr) completer().complete_access(*put, Code::kOk);  // null: the put ended before
+    if (put != nullptr) completer().complete_access(*put, Code::kOk);  // null: the put ended early
   }
   direct_.acknowledged(sequence);
 }
@@ -301,7 +303,7 @@ void AccessInitiator::receive_announced_get(const WireHeader& header, ConstByteS
     association_.violated("data of a get of a wrong length");
     return;
   }
-  // If the get has already ended, the owner must hear that before take_asked() lets this rank
+  // If the get has already ended, the owner must be notified before take_asked() lets this rank
   // request more.
   if (known == nullptr) {
     association_.send_protocol(MessageKind::kStop, body.sender_id, Code::kCancelled);

@@ -31,13 +31,13 @@ class AccessInitiator final : public DirectPathUser {
         direct_(association, transfers.data(), *this),
         waiting_(association) {}
 
-  // Starts a put, a get or an atomic, which is in no list. Requires that the association may send.
+  // Starts a put, a get or an atomic, which is in no list. Requires that the association can send.
   // Returns false if the caller must try again later. May throw std::bad_alloc.
   bool start(Operation& operation) HETCOMM_UNDER_BATON;
-  // Ends an operation that is in flight (OperationPhase::kAwaiting or kDirect). Its buffer is quiet
-  // once it has completed.
+  // Ends an operation that is in flight (OperationPhase::kAwaiting or kDirect). Nothing accesses
+  // its buffer after it has completed.
   void end(Operation& operation, Code code, std::string text) HETCOMM_UNDER_BATON;
-  // Gives back the permit of an operation that has completed.
+  // Releases the permit of an operation that has completed.
   void free_permit() HETCOMM_UNDER_BATON;
 
   // --- answers of the owner ---
@@ -50,7 +50,7 @@ class AccessInitiator final : public DirectPathUser {
   bool awaits_acknowledgement() const HETCOMM_UNDER_BATON {
     return !sent_puts_.empty() || direct_.awaits_acknowledgement();
   }
-  // Records that message number Sequencer::sent() has just left. The message reports a failed
+  // Records that message number Sequencer::sent() was just sent. The message reports a failed
   // connection (kRailDown), or withdraws a put.
   void protocol_message_left(MessageKind kind) HETCOMM_UNDER_BATON;
 
@@ -60,7 +60,7 @@ class AccessInitiator final : public DirectPathUser {
   bool has_to_start() const HETCOMM_UNDER_BATON { return !waiting_.empty() && permits_.is_free(); }
   // Starts the operations that wait for a permit.
   void start_waiting() HETCOMM_UNDER_BATON;
-  // Returns false while a submitted operation waits for its turn.
+  // Returns false while a submitted operation waits for credit or a permit.
   bool has_all_started() const HETCOMM_UNDER_BATON {
     return awaiting_credit_.empty() && waiting_.empty();
   }
@@ -69,13 +69,13 @@ class AccessInitiator final : public DirectPathUser {
   // --- connections ---
   MappedAccess& mapped() HETCOMM_UNDER_BATON { return mapped_; }
   DirectAccesses& direct() HETCOMM_UNDER_BATON { return direct_; }
-  // Stops everything in flight on |rail|. The caller then tells the peer of the failure, and calls
-  // start_again().
+  // Stops everything in flight on |rail|. The caller then reports the failure to the peer, and
+  // calls start_again().
   void rail_failed(const Rail& rail, bool peer_has_to_know) HETCOMM_UNDER_BATON;
-  // Restarts interrupted copies as messages. If one of them caused the failure, the owner then
-  // reports that.
+  // Restarts operations whose copies were interrupted, as messages. If one of them caused the
+  // failure, the owner then reports the error.
   void start_again() HETCOMM_UNDER_BATON;
-  // Ends all operations with |why| because the pair is lost, except those in the outbox.
+  // Fails all operations with |why| because the pair is lost, except those in the outbox.
   void fail_everything(const Status& why) HETCOMM_UNDER_BATON;
 
  private:
@@ -109,8 +109,8 @@ class AccessInitiator final : public DirectPathUser {
   Permits& permits_;
   MappedAccess mapped_;
   DirectAccesses direct_;
-  // Operations that wait for the owner's answer. The id of an operation that ended early stays,
-  // with its permit.
+  // Operations that wait for the owner's answer. The id of an operation that ended early stays here
+  // and keeps its permit.
   SlotTable<Operation> asked_;
   TurnQueue waiting_;               // operations that wait for a permit
   OperationQueue awaiting_credit_;  // puts whose notification waits for credit

@@ -19,7 +19,7 @@ bool AccessOwner::hold() {
   return false;
 }
 
-// Tells the initiator that operation |id| is refused. Call this after hold(), and before any
+// Notifies the initiator that operation |id| is refused. Call this after hold(), and before any
 // message that acknowledges the operation.
 void AccessOwner::refuse(uint64_t id, Code code) {
   association_.send_protocol(MessageKind::kRefused, id, code, Permit::kOwner);
@@ -59,7 +59,8 @@ Registration* AccessOwner::find(const AccessBody& range, uint32_t right, Code* c
   return nullptr;
 }
 
-// Logs one line for each rank and reason. A peer that keeps to the exported rights causes none.
+// Logs one line for each rank and reason. A peer that respects the exported rights causes no such
+// line.
 void AccessOwner::note_refusal(const char* why) {
   try {
     services_.log.warn_once(fmt::format("rank {} is refused memory: {}", association_.rank(), why));
@@ -96,7 +97,7 @@ void AccessOwner::accepted(const Operation& accept) {
               .value = access_of(accept).operand});
 }
 
-// Finishes a put whose bytes are all in place.
+// Delivers the notification, if any, of a put whose bytes are all in place.
 void AccessOwner::finish_put(Registration& registration, const AccessBody& range,
                              const WireHeader& header) {
   if ((header.flags & kFlagNotify) == 0) return;

@@ -38,20 +38,21 @@ class AccessOwner {
   void receive_atomic(const WireHeader& header, ConstByteSpan payload) HETCOMM_UNDER_BATON;
   void receive_ask(uint64_t id) HETCOMM_UNDER_BATON;
 
-  // Sends the data of a get, which is in no list. Requires that the association may send. Returns
-  // false if the caller must try again later. May throw std::bad_alloc.
+  // Sends or announces the data for |answer|, the owner's side of a get. |answer| is in no list.
+  // Requires that the association can send. Returns false if the caller must try again later. May
+  // throw std::bad_alloc.
   bool start(Operation& answer) HETCOMM_UNDER_BATON;
-  // Starts the answers that wait for room on the connection. They do not queue behind the outbox,
-  // whose first operation may wait for the peer.
+  // Starts the answers that the connection could not accept before. They do not wait behind the
+  // outbox, whose first operation may be waiting for the peer.
   void start_waiting() HETCOMM_UNDER_BATON;
   bool has_to_start() const HETCOMM_UNDER_BATON { return !waiting_.empty(); }
-  // Ends an answer that is still waiting or not yet sent.
+  // Completes |answer|, which is waiting or has not been sent yet, with |code|.
   void end(Operation& answer, Code code, std::string text) HETCOMM_UNDER_BATON;
   void fail_everything(const Status& why) HETCOMM_UNDER_BATON;
 
-  // Finishes a put whose receive, |accept|, is ending. May throw std::bad_alloc.
+  // Finishes a put whose receive, |accept|, is about to complete. May throw std::bad_alloc.
   void accepted(const Operation& accept) HETCOMM_UNDER_BATON;
-  // Tells the initiator that its get has failed here. The message takes over |answer|'s permit.
+  // Notifies the initiator that its get has failed here. |answer|'s permit passes to the message.
   void refuse(Operation& answer) HETCOMM_UNDER_BATON;
 
  private:
@@ -73,7 +74,7 @@ class AccessOwner {
   const AccessServices& services_;
   Permits& permits_;
   AccessLedger& ledger_;
-  TurnQueue waiting_;  // answers that wait for room on the connection
+  TurnQueue waiting_;  // answers that the connection could not accept yet
 };
 
 }  // namespace hetcomm

@@ -101,7 +101,7 @@ size_t DirectAccess::running_on(const Rail& rail) {
       pieces(), pieces() + count_, [&](const OwnedBulk& piece) { return piece.rail == &rail; }));
 }
 
-// Gives pieces to connections that have too few in flight.
+// Starts pieces on connections that have fewer than kDepth in flight.
 void DirectAccess::feed() {
   if (code_ != Code::kOk || !may_fail_again() || !is_missing_some()) return;
   std::array<Rail*, kMaxRails> rails{};
@@ -122,7 +122,8 @@ void DirectAccess::feed() {
   }
 }
 
-// Takes the next range for one of |rails| connections, which has |share| of their total rate.
+// Removes and returns the next range to move, for one of |rails| connections. |share| is the share
+// of this connection in the total rate.
 DirectAccess::Range DirectAccess::take(size_t rails, double share) {
   if (missing_count_ > 0) return missing_[--missing_count_];
   const uint64_t rest = operation_.length - next_;
@@ -155,10 +156,12 @@ void DirectAccess::issue(Rail& rail, Range range) {
   association_.bulks().submit(piece);
 }
 
-// Ends the access when nothing is in flight and no connection takes more.
+// Completes the access, or continues it by message, when nothing is in flight and no connection
+// accepts more pieces.
 void DirectAccess::settle() {
   if (running_ > 0 || breaking_count_ > 0) return;
-  // A put that failed or goes on by message waits, too: no byte may arrive after it has ended.
+  // A put that has failed or continues by message also waits for the barrier, since no byte of it
+  // may arrive after it has completed.
   if (operation_.kind == OperationKind::kPut && all_.is_barrier_up()) return;
   if (cancelled_) {
     retire();
@@ -196,7 +199,7 @@ RailMasks DirectAccesses::near(const Operation& operation) {
   return {.own = data_.near.of(operation), .peer = access_of(operation).remote->transports()};
 }
 
-// Returns whether |operation| may use connections other than |rail|, the current one. The owner
+// Returns whether |operation| can use connections other than |rail|, the current one. The owner
 // gives keys only for network interfaces near the memory, and |rail| may use another interface.
 bool DirectAccesses::may_go_beside(const Operation& operation, const Rail& rail) {
   const RailMasks kin = near(operation) & rail.kin;
@@ -267,8 +270,8 @@ void DirectAccesses::rail_failed(const Rail& rail, bool peer_has_to_know) {
   if (rail.capabilities().regions) barrier_ = FailureBarrier::kWanted;
 }
 
-// The barrier ends when the peer acknowledges the last message that reports a failed connection.
-// Later messages may get no acknowledgement.
+// The barrier is lifted when the peer acknowledges the last message that reports a failed
+// connection. Later messages may not be acknowledged.
 void DirectAccesses::told_of_failure(uint32_t sent) {
   --untold_failures_;
   if (barrier_ != FailureBarrier::kWanted || untold_failures_ > 0) return;
@@ -286,8 +289,8 @@ void DirectAccesses::acknowledged(uint32_t sequence) {
 
 void DirectAccesses::go_on() {
   ++round_;
-  // When an access ends, forget() moves the last one to its position. The loop has visited that one
-  // already, or it is new and needs no visit.
+  // When an access is retired, forget() moves the last one to its position. The loop has visited
+  // that one already, or it is new and needs no visit.
   for (size_t i = operations_.size(); i-- > 0;) {
     if (i >= operations_.size()) continue;
     DirectAccess& direct = *direct_of(*operations_[i]);

@@ -1,12 +1,13 @@
 // A DirectAccess is a put or get that connections perform directly, in pieces. A connection that
 // has finished a piece takes the next one. The size of a piece depends on the connection's rate, so
-// that all connections finish together. Pieces in flight on a connection that fails go over the
-// remaining ones. If no remaining connection reaches the memory, the rest goes by message.
+// all connections finish at about the same time. Pieces that were in flight on a failed connection
+// are moved over the remaining ones. If no remaining connection can access the memory, the rest is
+// sent by message.
 //
-// A connection that fails may have written bytes into the network that still arrive. These bytes
-// belong to the put, so they do no harm until the put has completed. Therefore no put completes,
-// successfully or cancelled, before the peer has reported that it has also abandoned the failed
-// connection (the failure barrier of DirectAccesses). Callers hold the baton.
+// Bytes that were sent over a failed connection may still arrive later. They do no harm until the
+// put that they belong to has completed. Therefore no put completes, successfully or cancelled,
+// before the peer has reported that it has also abandoned the failed connection (the failure
+// barrier of DirectAccesses). Callers hold the baton.
 #pragma once
 
 #include <array>
@@ -33,18 +34,19 @@ class DirectAccess final : public BulkOwner, public Mortal {
   size_t position = 0;  // position in DirectAccesses' list
   uint64_t round = 0;   // last round of go_on() that included this access
 
-  // Starts the access over the pair's connections that reach the memory.
+  // Starts the access over the pair's connections that can access the memory.
   void start() HETCOMM_UNDER_BATON;
   // Cancels the access, and every piece in flight. Returns true if bytes of a put may still arrive
-  // over a connection that fails. The access then ends later, with |code| and |*text|, unless
+  // over a failed connection. The access then completes later, with |code| and |*text|, unless
   // lose() is called first.
   bool cancel(Code code, std::string* text) HETCOMM_UNDER_BATON;
-  // Ends the wait for the barrier because the pair is lost. An access that was cancelled before
-  // keeps that outcome.
+  // Cancels all pieces, without waiting for the barrier, because the pair is lost. If the access
+  // was cancelled before, stores that outcome in |*code| and |*text|.
   void lose(Code* code, std::string* text) HETCOMM_UNDER_BATON;
   // Marks the pieces in flight on |rail| as missing. go_on() reassigns them.
   void rail_failed(const Rail& rail) HETCOMM_UNDER_BATON;
-  // Resumes after the set of connections has changed or the barrier was lifted. May end the access.
+  // Resumes after the set of connections has changed or the barrier was lifted. May complete the
+  // access.
   void go_on() HETCOMM_UNDER_BATON;
   // Removes this access from the list, and frees it once none of its upcalls is on the stack.
   void retire() HETCOMM_UNDER_BATON;
@@ -65,8 +67,9 @@ class DirectAccess final : public BulkOwner, public Mortal {
   static constexpr uint64_t kMinPiece = 64 << 10;
   static constexpr uint64_t kMaxPiece = 4 << 20;
   static constexpr uint64_t kPieceUnit = 4 << 10;
-  // The most connections that an access may lose before the rest of it goes by message. The
-  // operation itself may break them; the owner then reports why. A short access may lose only one.
+  // The number of failed connections after which the rest of an access is sent by message. The
+  // operation itself may have broken them, and the owner then reports the reason. For a short
+  // access the number is 1.
   static constexpr uint32_t kMaxFailures = 2;
 
   void on_bulk(Bulk& bulk, Code code) override HETCOMM_UNDER_BATON;
@@ -94,9 +97,9 @@ class DirectAccess final : public BulkOwner, public Mortal {
   alignas(OwnedBulk) std::array<std::byte, kMaxPieces * sizeof(OwnedBulk)> storage_;
   size_t count_ = 0;
   size_t running_ = 0;
-  uint64_t next_ = 0;  // offset of the first byte that no connection was given yet
-  // Ranges that were in flight on a connection that failed. They are whole pieces, so there are
-  // never more ranges than pieces.
+  uint64_t next_ = 0;  // offset of the first byte that was not given to a connection
+  // Ranges that were in flight on failed connections. They are whole pieces, so there are never
+  // more ranges than pieces.
   std::array<Range, kMaxPieces> missing_;
   size_t missing_count_ = 0;
   uint32_t failures_ = 0;
@@ -108,7 +111,7 @@ class DirectAccess final : public BulkOwner, public Mortal {
   std::string text_;
 };
 
-// The direct access that carries a one-sided operation.
+// The direct access that carries out a one-sided operation.
 struct DirectCarrier {
   static constexpr auto kRoom = &Operation::Bodies::direct;
   DirectAccess* access = nullptr;
@@ -130,10 +133,10 @@ class DirectAccesses {
   DirectAccesses(const DirectAccesses&) = delete;
   DirectAccesses& operator=(const DirectAccesses&) = delete;
 
-  // Returns whether |rail| reaches the memory of |operation| directly on both sides.
+  // Returns whether |rail| can directly access the memory of |operation| on both sides.
   bool may_go(const Operation& operation, const Rail& rail) HETCOMM_UNDER_BATON;
-  // Returns whether some connection reaches the memory of |operation|, or one that may reach it is
-  // being made. |rail| is the current connection.
+  // Returns whether some connection can access the memory of |operation|, or one that may be able
+  // to is being made. |rail| is the current connection.
   bool may_start(const Operation& operation, const Rail& rail) HETCOMM_UNDER_BATON {
     return may_go(operation, rail) || may_go_beside(operation, rail);
   }
@@ -142,14 +145,15 @@ class DirectAccesses {
   // Starts |operation|. Requires may_start(). May throw std::bad_alloc.
   void start(Operation& operation) HETCOMM_UNDER_BATON;
   // Cancels |operation|, which is in this list. Returns true if bytes of |operation| may still
-  // arrive. |operation| then ends later, with |code| and |*text|.
+  // arrive. |operation| then completes later, with |code| and |*text|.
   bool cancel(Operation& operation, Code code, std::string* text) HETCOMM_UNDER_BATON;
-  // Ends all accesses because the pair is lost, with |why|.
+  // Fails all accesses with |why| because the pair is lost. Those cancelled before keep that
+  // outcome.
   void lose_all(const Status& why) HETCOMM_UNDER_BATON;
-  // Stops the pieces in flight on |rail|; go_on() resumes them. |peer_has_to_know|: the failure
-  // counts as unreported until told_of_failure().
+  // Stops the pieces in flight on |rail|; go_on() resumes them. If |peer_has_to_know| is true, the
+  // failure counts as unreported until told_of_failure().
   void rail_failed(const Rail& rail, bool peer_has_to_know) HETCOMM_UNDER_BATON;
-  // Records that a message reporting a failed connection has left as number |sent|.
+  // Records that message number |sent|, which reports a failed connection, was sent.
   void told_of_failure(uint32_t sent) HETCOMM_UNDER_BATON;
   // Handles the peer's acknowledgement of all messages up to |sequence|.
   void acknowledged(uint32_t sequence) HETCOMM_UNDER_BATON;
@@ -166,7 +170,7 @@ class DirectAccesses {
     untold_failures_ = 0;
   }
 
-  // DirectAccess calls these.
+  // DirectAccess calls the following functions.
   void forget(Operation& operation) HETCOMM_UNDER_BATON;
   DirectPathUser& user() HETCOMM_UNDER_BATON { return user_; }
   DataServices& data() HETCOMM_UNDER_BATON { return data_; }

@@ -1,5 +1,5 @@
-// Declares the interface and the counting that mapped_access.h and direct_access.h share. Both
-// units reach remote memory without the owner's help. Callers hold the baton.
+// Declares an interface and a counting function that mapped_access.h and direct_access.h share.
+// Both units access remote memory without the owner's help. Callers hold the baton.
 #pragma once
 
 #include <cstdint>
@@ -14,20 +14,20 @@
 
 namespace hetcomm {
 
-// Takes over operations when a direct path has finished with them.
+// Takes operations back when a direct path has finished them or cannot continue them.
 class DirectPathUser {
  public:
-  // Called when the connection has done all of |operation|, or has failed with |code|.
+  // Called when all of |operation| has been performed (kOk), or when it has failed with |code|.
   virtual void finish_direct(Operation& operation, Code code) HETCOMM_UNDER_BATON = 0;
-  // Called when the direct path cannot continue. The bytes after the first |placed| then go by
-  // message, so that the owner can report what is wrong with its memory.
+  // Called when the direct path cannot continue. The bytes after the first |placed| are then sent
+  // by message, so the owner can report an error of its memory.
   virtual void go_by_message(Operation& operation, uint64_t placed) HETCOMM_UNDER_BATON = 0;
 
  protected:
   ~DirectPathUser() = default;
 };
 
-// Counts |operation| when it first leaves. Later calls for it change nothing.
+// Counts |operation| when it is first sent or performed. Later calls for it have no effect.
 inline void count_access(Operation& operation, hetcomm_counters_t& counters) {
   if (access_of(operation).remote == nullptr || std::exchange(access_of(operation).counted, true))
     return;

@@ -1,6 +1,6 @@
 // FlushBatches decides which one-sided operations a flush waits for. A batch holds the operations
-// submitted between two flushes. A flush completes when its batch and all earlier ones have ended.
-// Callers hold the baton.
+// submitted between two flushes. A flush completes when all operations of its batch and of earlier
+// batches have completed. Callers hold the baton.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +34,7 @@ class FlushBatches {
     if (code != Code::kOk && own.first_failure == Code::kOk) own.first_failure = code;
     if (own.running == 0 && own.closed) finish_batches();
   }
-  // Takes over |flush|, which is pending. May throw std::bad_alloc.
+  // Accepts |flush|, a pending operation that closes the current batch. May throw std::bad_alloc.
   void submit(Operation& flush) HETCOMM_UNDER_BATON;
   // Forgets |flush|, which ends early. The next flush reports the failures of its batch.
   void forget(const Operation& flush) HETCOMM_UNDER_BATON;
@@ -53,7 +53,7 @@ class FlushBatches {
 
   Completer& completer_;
   const int rank_;
-  std::deque<Batch> batches_;  // oldest first; only the last one may be open
+  std::deque<Batch> batches_;  // oldest first; only the last one can be open
   uint64_t first_ = 0;         // number of the first batch
   // Failure of a batch whose flush ended early. The next batch reports it.
   Code unreported_failure_ = Code::kOk;

@@ -51,8 +51,8 @@ void MappedAccess::for_each_remote(const Rail& rail, const RemoteKey& key, Use&&
   }
 }
 
-// Forgets a region that is gone. While a remote memory still names it, the entry stays, so that its
-// mapping is not requested again.
+// Removes the entry of a region that is gone, unless a remote memory still names the region. The
+// entry then prevents another request to map it.
 void MappedAccess::forget_if_gone(const RemoteKey& key) {
   const auto known = regions_.find(key);
   if (known != regions_.end() && known->second.is_gone && !remotes_.contains(key)) {
@@ -61,7 +61,7 @@ void MappedAccess::forget_if_gone(const RemoteKey& key) {
 }
 
 // Returns whether |remote| is mapped. The first call requests the mapping. Until it exists,
-// operations go by message.
+// operations are sent by message.
 bool MappedAccess::ask_for(RemoteMemory& remote, Rail& rail) {
   const RemoteKey& key = remote.key(rail.ends.peer);
   if (!rail.capabilities().map || key == RemoteKey{}) return false;
@@ -70,7 +70,8 @@ bool MappedAccess::ask_for(RemoteMemory& remote, Rail& rail) {
     rail.abilities().mapper->map(key, remote.length());
     return false;
   }
-  // The exported bytes may state a wrong length, so the mapping is used only if its length agrees.
+  // The exported bytes can contain a wrong length, so the mapping is used only if its length
+  // agrees.
   const MappedRegion& region = found->second.mapped;
   if (region.length == remote.length()) remote.mapped = region.address;
   remote.counters = &rail.counters();
@@ -93,7 +94,7 @@ void MappedAccess::mapped(Rail& rail, const RemoteKey& key, const Result<MappedR
 void MappedAccess::unmap(const Rail& rail, const RemoteKey& key) {
   for_each_remote(rail, key,
                   [](RemoteMemory& remote) HETCOMM_UNDER_BATON { remote.mapped = nullptr; });
-  // The region is not requested again, since the owner is about to forget it.
+  // The region is not requested again, since the owner is about to remove it.
   if (const auto known = regions_.find(key); known != regions_.end()) {
     known->second = {.mapped = {}, .is_gone = true};
     forget_if_gone(key);
@@ -109,8 +110,8 @@ void MappedAccess::unmap(const Rail& rail, const RemoteKey& key) {
   }
 }
 
-// Returns true if the operation is done or is being copied, and so has left the outbox. False: the
-// rest goes by message.
+// Returns true if |operation| has completed or is being copied. Returns false if the rest of it
+// must be sent by message.
 bool MappedAccess::start_mapped(Operation& operation, Rail& rail) {
   if (is_atomic(operation)) {
     std::byte* at = access_of(operation).remote->mapped + operation.target.offset;
@@ -159,7 +160,7 @@ void MappedAccess::rail_failed(const Rail& rail) {
   for (const auto& [key, remote] : remotes_) remote->mapped = nullptr;
   regions_.clear();
   interrupted_.reserve(interrupted_.size() +
-                       copies_.size());  // so that no operation is lost if memory runs out
+                       copies_.size());  // throws before any operation is lost
   for (const Copy& copy : copies_) interrupted_.push_back(copy.operation);
   copies_.clear();
 }

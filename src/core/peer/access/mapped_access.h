@@ -1,5 +1,5 @@
-// MappedAccess performs one-sided operations on remote memory that a connection maps into this
-// process. The CPU does the work. Callers hold the baton.
+// MappedAccess performs one-sided operations, with the CPU, on remote memory that a connection maps
+// into this process. Callers hold the baton.
 #pragma once
 
 #include <cstddef>
@@ -28,19 +28,20 @@ class MappedAccess {
   MappedAccess(const MappedAccess&) = delete;
   MappedAccess& operator=(const MappedAccess&) = delete;
 
-  // Add a remote memory of the peer when it is made, and remove it before it is destroyed. If add()
-  // throws std::bad_alloc, nothing has changed.
+  // Add a remote memory of the peer when it is created, and remove it before it is destroyed. If
+  // add() throws std::bad_alloc, nothing has changed.
   void add(RemoteMemory& remote) HETCOMM_UNDER_BATON;
   void remove(RemoteMemory& remote) HETCOMM_UNDER_BATON;
 
-  // Handle a connection's report that it maps, or stops mapping, a region.
+  // Handle a connection's report that a request to map a region has finished, or that it unmaps a
+  // region.
   void mapped(Rail& rail, const RemoteKey& key,
               const Result<MappedRegion>& mapped) HETCOMM_UNDER_BATON;
   void unmap(const Rail& rail, const RemoteKey& key) HETCOMM_UNDER_BATON;
 
   // Performs |operation|, or begins its copy, if |rail| maps its memory. |rail| is the current
   // connection. Returns false if nothing was done, or if the bytes are in place and only the
-  // notification is missing.
+  // notification has to be sent.
   bool start(Operation& operation, Rail& rail) HETCOMM_UNDER_BATON {
     if (access_of(operation).remote == nullptr || access_of(operation).placed ||
         !operation.buffers.on_host || access_of(operation).direct_failed) {
@@ -60,7 +61,7 @@ class MappedAccess {
   // Stops the copies to and from memory that |rail| maps. enqueue_interrupted() restarts them.
   void rail_failed(const Rail& rail) HETCOMM_UNDER_BATON;
   bool has_interrupted() const HETCOMM_UNDER_BATON { return !interrupted_.empty(); }
-  // Puts the interrupted operations into the outbox, so that they go by message. Never fails.
+  // Puts the interrupted operations into the outbox, to be sent by message. Never fails.
   void enqueue_interrupted() HETCOMM_UNDER_BATON;
   // Returns whether no copy is in progress and this rank has no remote memory of the peer.
   bool is_idle() const HETCOMM_UNDER_BATON {

@@ -23,7 +23,7 @@ void RemoteAccess::ending(Operation& operation) {
     try {
       owner_.accepted(operation);
     } catch (const std::bad_alloc&) {
-      association_.starve();  // without the notification the pair is lost; |operation| completes
+      association_.starve();  // the notification is lost, and so is the pair
     }
   }
   if (operation.kind == OperationKind::kAnswer && operation.outcome.code != Code::kOk &&

@@ -15,10 +15,11 @@
 //       users' streams                           <--    kNoMemory, if it is not
 // clang-format on
 //
-// Puts and gets go directly over connections that reach published regions (direct_access.h). If a
-// connection maps the region, the CPU performs the operations (mapped_access.h). In both cases a
-// kPut without bytes carries the notification. All messages are numbered and delivered once, like
-// all messages of the pair, so notifications and atomics happen once. Callers hold the baton.
+// Connections that can access published regions perform puts and gets directly (direct_access.h).
+// If a connection maps the region, the CPU performs the operations (mapped_access.h). In both cases
+// a kPut without bytes carries the notification. All messages are numbered and delivered once, like
+// all messages of the pair, so notifications and atomics are performed exactly once. Callers hold
+// the baton.
 //
 // An initiator requests at most kMaxAsked operations from one owner at a time. An owner holds at
 // most kMaxHeld for one initiator. permits.h says which operations count.
@@ -52,8 +53,8 @@ class RemoteAccess final : public AccessLedger {
   RemoteAccess(const RemoteAccess&) = delete;
   RemoteAccess& operator=(const RemoteAccess&) = delete;
 
-  // Counts a pending one-sided operation of this rank's user. Returns true for a flush, which needs
-  // no start. May throw std::bad_alloc.
+  // Counts a pending one-sided operation of this rank's user. Returns true for a flush, which does
+  // not have to be started. May throw std::bad_alloc.
   bool accept(Operation& operation) HETCOMM_UNDER_BATON {
     access_of(operation).ledger = this;
     if (operation.kind == OperationKind::kFlush) [[unlikely]] {
@@ -64,17 +65,17 @@ class RemoteAccess final : public AccessLedger {
     access_of(operation).started = true;
     return false;
   }
-  // Starts an operation whose turn it is. Returns false if the caller must try again later. May
+  // Starts |operation|, which is in no list. Returns false if the caller must try again later. May
   // throw std::bad_alloc.
   bool start(Operation& operation) HETCOMM_UNDER_BATON {
     return operation.kind == OperationKind::kAnswer ? owner_.start(operation)
                                                     : initiator_.start(operation);
   }
-  // Ends an operation that is in flight (OperationPhase::kAwaiting or kDirect). Its buffer is quiet
-  // once it has completed.
+  // Ends an operation that is in flight (OperationPhase::kAwaiting or kDirect). Nothing accesses
+  // its buffer after it has completed.
   void end(Operation& operation, Code code, std::string text) HETCOMM_UNDER_BATON;
   void ending(Operation& operation) override HETCOMM_UNDER_BATON;
-  // Records that an operation of |batch| has ended. May complete flushes.
+  // Records that an operation of |batch| has completed. May complete flushes.
   void ended(uint64_t batch, Code code) override HETCOMM_UNDER_BATON {
     batches_.ended(batch, code);
   }
@@ -93,11 +94,11 @@ class RemoteAccess final : public AccessLedger {
   void acknowledged(uint32_t sequence) HETCOMM_UNDER_BATON { initiator_.acknowledged(sequence); }
 
   // --- pending operations ---
-  // Returns whether an answer or a waiting operation can start now if the connection has room.
+  // Returns whether an answer or a waiting operation can start now if the connection accepts it.
   bool has_to_start() const HETCOMM_UNDER_BATON {
     return owner_.has_to_start() || initiator_.has_to_start();
   }
-  // Returns false while a submitted operation waits for its turn.
+  // Returns false while a submitted operation waits to be started.
   bool has_all_started() const HETCOMM_UNDER_BATON {
     return !owner_.has_to_start() && initiator_.has_all_started();
   }

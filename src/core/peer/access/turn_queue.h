@@ -1,5 +1,4 @@
-// TurnQueue holds the one-sided operations that wait for their turn to start. Callers hold the
-// baton.
+// TurnQueue holds one-sided operations that wait to be started in order. Callers hold the baton.
 #pragma once
 
 #include <new>
@@ -29,7 +28,7 @@ class TurnQueue {
     queue_.remove(operation);
   }
   // Calls |start(operation)| for each operation in order. Stops when |may_start()| returns false,
-  // when the association may not send, or when an operation has to keep waiting. Ends an operation
+  // when the association cannot send, or when an operation has to wait again. Fails an operation
   // for which memory runs out.
   template <typename MayStart, typename Start>
   void start_all(MayStart&& may_start, Start&& start) HETCOMM_UNDER_BATON {

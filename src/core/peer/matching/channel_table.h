@@ -1,11 +1,11 @@
-// ChannelTable holds the channels of one rank. Each message begins with a channel number, by which
-// the table finds the message's channel.
+// ChannelTable holds the channels of one rank. The header of each message contains a channel
+// number, by which the table finds the message's channel.
 //
-// Every rank numbers its own channels and tells the members of a communicator the number by which
-// they reach it. It opens the channel before it tells them, so a message for an unknown number can
-// only be for a communicator that this rank has destroyed. Numbers are drawn in turn from 2^32.
-// Late messages for an old number find no channel, and making and destroying communicators does not
-// exhaust the numbers.
+// Every rank numbers its own channels, and sends the number of a communicator's channel to the
+// other members. It opens the channel first, so a message with an unknown number can only be for a
+// communicator that this rank has destroyed. Numbers are assigned in increasing order, modulo 2^32.
+// A late message with an old number therefore finds no channel, and the numbers are not exhausted
+// when communicators are created and destroyed.
 #pragma once
 
 #include <atomic>
@@ -30,14 +30,14 @@ struct Channel {
   ReshardBoard plans HETCOMM_GUARDED_BY_BATON;
   Status aborted HETCOMM_GUARDED_BY_BATON;  // why the communicator was aborted; kOk if it was not
   std::atomic<bool> was_aborted{false};     // [any-thread]
-  // The reason why collective operations have failed; kOk if they have not. Everything else
-  // continues.
+  // The reason why collective operations have failed; kOk if they have not. Other operations
+  // continue.
   Status collectives_failed HETCOMM_GUARDED_BY_BATON;
 };
 
 class ChannelTable {
  public:
-  // Draws numbers starting at |first|.
+  // Assigns numbers starting at |first|.
   explicit ChannelTable(uint32_t first = 0) : next_(first) {}
 
   // Returns the channel with number |id|, or null if it does not exist.
@@ -45,9 +45,9 @@ class ChannelTable {
     Channel* found = slots_[id & mask()].get();
     return found != nullptr && found->id == id ? found : nullptr;
   }
-  // Returns the table in which a message is matched; null if the message will never be received,
-  // because its channel is closed or gone or because the collective operations of the channel have
-  // failed.
+  // Returns the table in which a message is matched. Returns null if the message will never be
+  // received because its channel is closed or gone, or because the collective operations of the
+  // channel have failed.
   MatchTable* match_table(uint32_t id, bool collective) const HETCOMM_UNDER_BATON {
     Channel* found = find(id);
     if (found == nullptr || found->closed) return nullptr;
@@ -58,7 +58,7 @@ class ChannelTable {
     const Channel* found = find(id);
     return found != nullptr && !found->aborted.ok();
   }
-  // Opens a channel with the next free number. The first channel gets number |first|.
+  // Opens a channel with the next free number. The first channel gets the constructor's |first|.
   Channel& open() HETCOMM_UNDER_BATON {
     if (2 * (count_ + 1) > slots_.size()) grow();
     while (slots_[next_ & mask()] != nullptr) ++next_;
@@ -68,7 +68,7 @@ class ChannelTable {
     ++count_;
     return *slot;
   }
-  // Removes the channel, whose tables are empty.
+  // Removes channel |id|, if it exists. Its tables must be empty.
   void close(uint32_t id) HETCOMM_UNDER_BATON {
     if (find(id) == nullptr) return;
     slots_[id & mask()].reset();
@@ -93,8 +93,8 @@ class ChannelTable {
 
  private:
   size_t mask() const HETCOMM_UNDER_BATON { return slots_.size() - 1; }
-  // Doubles the table. Each channel still has a slot of its own, since the numbers already differ
-  // in fewer low bits.
+  // Doubles the table. Each channel still gets a slot of its own, since the numbers already differ
+  // in the low bits that the smaller table used.
   void grow() HETCOMM_UNDER_BATON {
     std::vector<std::unique_ptr<Channel>> bigger(2 * slots_.size());
     for (auto& channel : slots_) {
@@ -103,7 +103,8 @@ class ChannelTable {
     slots_.swap(bigger);
   }
 
-  // The index is the number modulo the size, a power of two that is at least twice |count_|.
+  // The index of a channel is its number modulo the size, which is a power of two and at least
+  // twice |count_|.
   std::vector<std::unique_ptr<Channel>> slots_ = std::vector<std::unique_ptr<Channel>>(8);
   size_t count_ = 0;
   uint32_t next_;

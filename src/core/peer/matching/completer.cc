@@ -68,17 +68,17 @@ void Completer::complete_other(Operation& operation) {
     operation.outcome.bytes_received += operation.target.ahead;
   }
   if (access.ledger != nullptr) access.ledger->ending(operation);
-  // A thread that sees the end may release the remote memory at once.
+  // A thread that sees the completion may release the remote memory immediately.
   if (access.remote != nullptr) access.remote->drop_use();
   finish(operation);
   if (access.registration != nullptr && access.registration->drop_running()) {
-    engine_.note_arrival();  // a thread may wait to unregister the memory
+    engine_.note_arrival();  // a thread may be waiting to unregister the memory
   }
   if (access.started) access.ledger->ended(access.batch, code);
 }
 
-// Called when |operation| has failed. Replaces its code by DEVICE_LOST if a device of its memory
-// was abandoned, because that memory may not be quiet.
+// Called when |operation| has failed. If a device of its memory was abandoned, replaces its code by
+// DEVICE_LOST, because a copy may still access that memory.
 void Completer::tell_of_abandoned(Operation& operation) {
   for (const BufferPiece& piece : operation.buffers.pieces) {
     if (piece.memory == nullptr || piece.length == 0 || piece.memory->check().ok()) continue;

@@ -1,5 +1,5 @@
-// Completer ends operations. It writes the outcome, releases what the operation holds, and notifies
-// the waiters. Callers hold the baton.
+// Completer completes operations: it records the outcome, releases the resources that the operation
+// holds, and notifies the waiters. Callers hold the baton.
 #pragma once
 
 #include <cstdint>
@@ -19,17 +19,18 @@ namespace hetcomm {
 inline constexpr const char* kNotQuiet =
     "a copy may go on, so that its memory on the device must not be used again";
 
-// Returns whether |operation| ends with |code| because its communicator was aborted.
+// Returns whether |operation| completes with |code| because its communicator was aborted.
 bool is_aborted(const Operation& operation, Code code) HETCOMM_UNDER_BATON;
-// Returns the error text for |operation|, which ends because of |told|, a status from another rank.
-// The text does not name an internal message of the library. Works without memory.
+// Returns the error text for |operation|, which fails because of |told|, a status that another rank
+// has reported. For a user's operation, the text names the operation. Works even when memory has
+// run out.
 std::string text_of_told(const Operation& operation, const Status& told) HETCOMM_UNDER_BATON;
 
 class Completer {
  public:
   Completer(Engine& engine, OverlapGuard& overlaps) : engine_(engine), overlaps_(overlaps) {}
 
-  // Completes |operation| with its own code, which is kOk if none was set.
+  // Completes |operation| with the code in its outcome, which is kOk if none was set.
   void complete(Operation& operation) HETCOMM_UNDER_BATON {
     if (operation.kind > OperationKind::kReceive) [[unlikely]] {
       complete_other(operation);
@@ -39,9 +40,9 @@ class Completer {
   }
   // Completes |operation| with |code|. Omits the text if out of memory.
   void complete(Operation& operation, Code code, std::string text = {}) HETCOMM_UNDER_BATON;
-  // Ends a one-sided operation with |code|, which the owner or the connection reported.
+  // Completes a one-sided operation with |code|, which the owner or the connection reported.
   void complete_access(Operation& operation, Code code) HETCOMM_UNDER_BATON;
-  // Returns text that explains why the one-sided |operation| ended with the owner's |code|.
+  // Returns a text that explains why the one-sided |operation| failed with the owner's |code|.
   static std::string access_failure_text(const Operation& operation, Code code) HETCOMM_UNDER_BATON;
   // Performs the last steps, which all kinds of operations share. Afterwards another thread may own
   // |operation|.
@@ -60,7 +61,7 @@ class Completer {
     communicator.operation_ended();
     if (operation.options.on_track) [[unlikely]] {
       track_run(operation).track->give_permit();
-      if (operation.detached) engine_.request_released();  // a thread may wait for the track
+      if (operation.detached) engine_.request_released();  // a thread may be waiting for the track
     }
     if (operation.detached) [[unlikely]] {
       if (operation.internal.handler != nullptr) {
@@ -71,8 +72,8 @@ class Completer {
     }
     engine_.operation_completed(&operation);
   }
-  // Releases the memories and the stream of |operation|. A prepared operation keeps both until it
-  // is released.
+  // Drops the references of |operation| to its memories and its stream. A prepared operation keeps
+  // both until it is released.
   static void drop_uses(Operation& operation);
 
  private:

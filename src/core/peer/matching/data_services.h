@@ -44,8 +44,8 @@ struct DataServices {
         delivery(completer, staging, blocks, graveyard) {}
 
   uint64_t now_ns() const HETCOMM_UNDER_BATON { return engine.coarse_now(); }
-  // Returns whether transport |index| moves all of |operation|'s memory without staging, by the
-  // addresses of extents().
+  // Returns whether transport |index| can access all of |operation|'s memory at the addresses of
+  // extents(), without staging.
   bool reaches(const Operation& operation, size_t index) HETCOMM_UNDER_BATON {
     return operation.buffers.on_host || device_access.reaches(operation, index);
   }
@@ -63,7 +63,7 @@ struct DataServices {
     }
     return device;
   }
-  // Frees |object| once none of its upcalls can be on the stack.
+  // Frees |object| once none of its upcalls can still be on the stack.
   template <typename T, typename Delete>
   void retire(std::unique_ptr<T, Delete> object) HETCOMM_UNDER_BATON {
     graveyard.add(std::move(object));

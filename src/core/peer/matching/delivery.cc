@@ -12,7 +12,7 @@
 
 namespace hetcomm {
 
-// The copy of an eager message into device memory.
+// ToDevice copies an eager message into device memory, then completes the receive.
 class Delivery::ToDevice final : public CopyHandler, public Mortal {
  public:
   ToDevice(Delivery& delivery, Operation& receive, ConstByteSpan bytes)
@@ -49,7 +49,7 @@ class Delivery::ToDevice final : public CopyHandler, public Mortal {
   CopyJob copy_;
 };
 
-// Delivers a message that does not go whole into one piece of host memory.
+// Delivers a message that does not fit as a whole into one contiguous range of host memory.
 void Delivery::deliver_rest(Operation& receive, ConstByteSpan bytes) {
   const uint64_t part = std::min<uint64_t>(bytes.size(), receive.length);
   if (part > 0) {

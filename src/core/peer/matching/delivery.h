@@ -1,5 +1,5 @@
-// Delivery puts the bytes of an arrived message into its receive and completes the receive. Callers
-// hold the baton.
+// Delivery copies the bytes of a message that has arrived to the buffer of its receive, and
+// completes the receive. Callers hold the baton.
 #pragma once
 
 #include <algorithm>
@@ -21,7 +21,8 @@ class Delivery {
   Delivery(Completer& completer, Staging& staging, BlockPool& blocks, Graveyard& graveyard)
       : completer_(completer), staging_(staging), blocks_(blocks), graveyard_(graveyard) {}
 
-  // Records in |receive| a message of |length| bytes from rank |source| of the job.
+  // Records in |receive| that it was matched with a message of |length| bytes from rank |source| of
+  // the job.
   static void note_message(Operation& receive, int source, uint64_t tag, uint64_t length) {
     receive.outcome.source = source;
     receive.outcome.matched_tag = tag;
@@ -43,7 +44,7 @@ class Delivery {
   // Completes |receive|, whose host memory already holds as much of a |length|-byte message as
   // fits.
   void delivered(Operation& receive, int source, uint64_t tag, uint64_t length) HETCOMM_UNDER_BATON;
-  // Completes |receive|, all of whose bytes are in its memory.
+  // Completes |receive|, whose memory already contains all bytes that fit.
   void complete_delivered(Operation& receive) HETCOMM_UNDER_BATON;
   void complete_truncated(Operation& receive) HETCOMM_UNDER_BATON;
 

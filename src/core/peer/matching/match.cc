@@ -5,7 +5,8 @@
 namespace hetcomm {
 namespace {
 
-// A search that walks past more than this many messages builds an index for similar searches.
+// A search that skips more than this many messages builds an index for later searches with its
+// mask.
 constexpr uint64_t kMaxWalked = 32;
 // The number of tables of receives with wildcards above which an empty table is removed.
 constexpr size_t kMaxIdleTables = 8;
@@ -27,7 +28,7 @@ void ReceiveTable::move(OperationQueue& old) {
   }
 }
 
-// Returns the table for receives with |mask|. It stays empty until one is appended.
+// Returns the table for receives with |mask|. If there is none, reuses an empty table or adds one.
 ReceiveTable& MatchTable::wild_for(const MatchMask& mask) {
   ReceiveTable* unused = nullptr;
   for (ReceiveTable& each : wild_) {
@@ -149,7 +150,7 @@ Incoming* MatchTable::search_unexpected(int32_t source, uint64_t tag, uint64_t i
 
 // --- indexes of unexpected messages ---------------------------------------------
 
-// Returns room that is unused, or that of the least recently used index.
+// Returns an unused element of |indexes_|, or the one with the least recently used index.
 std::optional<MatchTable::Index>& MatchTable::room_for_index() {
   std::optional<Index>* oldest = &indexes_.front();
   for (std::optional<Index>& each : indexes_) {
@@ -215,8 +216,8 @@ void MatchTable::drop_indexes() {
   free_index_hooks_ = nullptr;
 }
 
-// Drops the indexes that were not searched since the queue was last empty. They only make messages
-// more expensive. Called when the last unexpected message has left.
+// Drops the indexes that have not been searched since the queue was last empty. They would only
+// make messages more expensive. Called when the last unexpected message has been removed.
 void MatchTable::drop_unused_indexes() {
   has_indexes_ = false;
   for (std::optional<Index>& each : indexes_) {

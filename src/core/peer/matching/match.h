@@ -4,8 +4,8 @@
 // to the order of sending. Receives are tried in the order in which they were posted. The cost of a
 // receive or a message does not grow with the number of outstanding ones. It grows with the number
 // of different masks that the posted receives have. A mask says whether any source is accepted, and
-// which bits of the tag are ignored. Searches for unexpected messages keep this promise while they
-// alternate between at most MatchTable::kMaxIndexes masks.
+// which bits of the tag are ignored. For searches of unexpected messages, this holds while they use
+// at most MatchTable::kMaxIndexes different masks.
 #pragma once
 
 #include <array>
@@ -25,7 +25,7 @@
 
 namespace hetcomm {
 
-// An IncomingOwner makes messages, and keeps those that wait unmatched
+// An IncomingOwner creates Incoming objects, and keeps those of unmatched messages
 // (transfer/message_receiver.h).
 class IncomingOwner {
  protected:
@@ -34,8 +34,8 @@ class IncomingOwner {
 
 // An Incoming is a message that has begun to arrive and is not yet in its receiver's buffer.
 struct Incoming {
-  // Makes room for the |length| eager bytes of a message that waits unmatched. Returns false if out
-  // of memory.
+  // Allocates space for the |length| eager bytes of an unmatched message. Returns false if out of
+  // memory.
   bool make_room(BlockPool& pool) HETCOMM_UNDER_BATON {
     bytes = length <= few.size() ? few.data() : static_cast<std::byte*>(pool.take(length));
     return bytes != nullptr;
@@ -77,14 +77,14 @@ struct Incoming {
   std::byte* bytes = nullptr;  // eager bytes; null: the message is matched or keeps none
   // The sender's id for a rendezvous, or for a message that could not be pulled; otherwise 0.
   uint64_t sender_id = 0;
-  // For a rendezvous: the connection and the key by which the receiver may read the data.
+  // For a rendezvous: the connection and the key with which the receiver can read the data.
   uint64_t rail;
   RemoteKey source_key;
   uint64_t transports = ~uint64_t{0};  // the sender's transports near the data
   std::array<std::byte, 64> few;       // holds the bytes of a short message
 };
 
-// A MatchMask says which parts of a message a receive compares.
+// A MatchMask specifies which parts of a message a receive compares.
 struct MatchMask {
   bool any_source = false;
   uint64_t ignore = 0;  // bits of the tag to ignore
@@ -100,8 +100,8 @@ struct MatchMask {
   }
 };
 
-// HashedLists holds lists of one kind of object, which are found by the highest bits of a hash.
-// There are at least a quarter as many lists as objects, unless memory is exhausted.
+// HashedLists holds lists of one kind of object, indexed by the highest bits of a hash. There are
+// at least a quarter as many lists as objects, unless memory is exhausted.
 template <typename List>
 class HashedLists {
  public:
@@ -111,12 +111,12 @@ class HashedLists {
   HashedLists(HashedLists&&) noexcept = default;
   HashedLists& operator=(HashedLists&&) noexcept = default;
 
-  // Requires that make_room() was called once.
+  // Requires an earlier call of make_room().
   List& at(uint64_t hash) { return lists_[hash >> shift_]; }
   const List& at(uint64_t hash) const { return lists_[hash >> shift_]; }
-  // Makes more lists if there are too few for |count| objects. move(list) then puts the content of
-  // an old list where it belongs. The order within lists is kept, since each new list is filled
-  // from one old list. Throws std::bad_alloc if there are no lists at all.
+  // Adds lists if there are too few for |count| objects. Then calls move(list) for each old list,
+  // which moves its objects to the new lists. The order within lists is kept, since each new list
+  // is filled from one old list. Throws std::bad_alloc if the first lists cannot be allocated.
   template <typename Move>
   void make_room(size_t count, Move&& move) HETCOMM_UNDER_BATON {
     if (count >= kMaxListLength * lists_.size()) [[unlikely]]
@@ -139,7 +139,7 @@ class HashedLists {
     try {
       old.resize(lists_.size() << kGrowthBits);
     } catch (const std::bad_alloc&) {
-      return;  // the lists get longer than they should be
+      return;  // the lists become longer than intended
     }
     old.swap(lists_);
     shift_ -= kGrowthBits;
@@ -169,8 +169,8 @@ class ReceiveTable {
     lists_.at(hash_of(receive)).remove(receive);
     --count_;
   }
-  // Returns the first receive that a message matches, or null. Requires that the table is not
-  // empty.
+  // Returns the first receive that matches a message from |source| with |tag|, or null. Requires
+  // that the table is not empty.
   Operation* find(int32_t source, uint64_t tag) const HETCOMM_UNDER_BATON {
     return first_in(lists_.at(mask_.hash(source, tag)), source, tag);
   }
@@ -205,8 +205,8 @@ class ReceiveTable {
   HashedLists<OperationQueue> lists_;
 };
 
-// A MessageTable holds messages that found no receive, indexed by the parts that a receive
-// compares. The lists link Incoming::hook, or entry |index| of Incoming::index_hooks.
+// A MessageTable holds unexpected messages, indexed by the parts that receives with one mask
+// compare. The lists link Incoming::hook, or entry |index| of Incoming::index_hooks.
 class MessageTable {
  public:
   static constexpr size_t kNoIndex = Incoming::IndexHooks::kCount;
@@ -218,8 +218,8 @@ class MessageTable {
   // Adds |message|. If this throws std::bad_alloc, nothing has changed.
   void append(Incoming& message) HETCOMM_UNDER_BATON;
   void remove(Incoming& message) HETCOMM_UNDER_BATON;
-  // Returns the oldest message that a receive matches, or null. Adds to |*steps| the number of
-  // messages that the search passed over.
+  // Returns the oldest message that matches |source| and |tag|, or null. Adds to |*steps| the
+  // number of messages that the search passed over.
   Incoming* find(int32_t source, uint64_t tag, uint64_t* steps) const HETCOMM_UNDER_BATON;
 
  private:
@@ -270,20 +270,22 @@ class MatchTable {
   // Queues a message that found no receive. If this throws std::bad_alloc, nothing has changed.
   void add_unexpected(Incoming* message) HETCOMM_UNDER_BATON;
   void remove_unexpected(Incoming* message) HETCOMM_UNDER_BATON;
-  // Returns the first queued message that the arguments match, or null. -1 as |source| means any.
-  // The message stays queued.
+  // Returns the first queued message that the arguments match, or null. A negative |source| matches
+  // any source. The message stays queued.
   Incoming* find_unexpected(int32_t source, uint64_t tag, uint64_t ignore) HETCOMM_UNDER_BATON {
     return arrived_.next_arrived == nullptr ? nullptr : search_unexpected(source, tag, ignore);
   }
 
   size_t posted_count() const HETCOMM_UNDER_BATON { return posted_count_; }
   Incoming* first_unexpected() const HETCOMM_UNDER_BATON { return arrived_.next_arrived; }
-  // Returns the work of all searches so far, in steps. A step is a message that a search passed
-  // over or put into an index, or a table of wildcard receives that a message was compared with.
+  // Returns the total work of all searches so far, in steps. A step is one message that a search
+  // skipped or added to an index, or one table of wildcard receives that was searched for a
+  // message.
   uint64_t steps() const HETCOMM_UNDER_BATON { return steps_; }
 
  private:
-  // Indexes the unexpected messages by one more mask, for searches that would pass over many.
+  // An additional index of the unexpected messages, for searches with a mask that would otherwise
+  // skip many messages.
   struct Index {
     Index(size_t number, const MatchMask& mask, uint64_t search)
         : table(number, mask), last_search(search) {}

@@ -11,7 +11,7 @@
 namespace hetcomm {
 namespace {
 
-constexpr size_t kMaxNamed = 8;  // most tags in a text
+constexpr size_t kMaxNamed = 8;  // the most tags that a text lists
 
 }  // namespace
 
@@ -39,7 +39,7 @@ void ReshardBoard::add(BoardedReshard& plan, Terms terms) {
   for (const int rank : terms.ranks) ++next_.find({rank, terms.tag})->second;
 }
 
-// Removes |entry|, the last one, which could not be added completely and is not counted.
+// Removes |entry|, the last one, after add() has failed. The entry has not been counted.
 void ReshardBoard::take_back(Entry& entry) {
   by_plan_.erase(entry.plan);
   for (const auto& [rank, peer] : entry.peers) {
@@ -76,8 +76,8 @@ void ReshardBoard::unlist(Entry& entry) {
   }
 }
 
-// Remembers which plans of peers matched |plan| until those are gone, too. Later notes about them
-// are for no other plan.
+// Keeps a record of the peers' plans that matched |plan| until those are gone, too. Later notes
+// about them are thus not delivered to another plan.
 void ReshardBoard::remove(BoardedReshard& plan) {
   const auto known = by_plan_.find(&plan);
   if (known == by_plan_.end()) return;
@@ -112,7 +112,7 @@ uint32_t ReshardBoard::number_of(const BoardedReshard& plan, int rank) const {
   return peer == known->second->peers.end() ? kUnknown : peer->second.number;
 }
 
-// --- notes that wait ------------------------------------------------------------
+// --- waiting notes ------------------------------------------------------------
 
 // Keeps |note| until its plan is made. If this throws, nothing has changed.
 void ReshardBoard::wait(int rank, const ReshardNote& note) {
@@ -132,7 +132,7 @@ void ReshardBoard::wait(int rank, const ReshardNote& note) {
   ++waiting_count_;
 }
 
-// Takes the oldest waiting note for |key|. Returns false if none is left.
+// Removes the oldest waiting note for |key| and stores it in |*out|. Returns false if none is left.
 bool ReshardBoard::take_waiting(const NoteKey& key, ReshardNote* out) {
   const auto [rank, tag, content, number] = key;
   const auto found = waiting_.find(key);
@@ -161,9 +161,9 @@ bool ReshardBoard::find_waiting(int rank, const Entry& entry, const Peer& peer,
   return *out == lowest->first;
 }
 
-// A waiting note may be about a plan that is gone by now, so it is not compared with a differing
-// plan in its place. This rank will announce the differing plan, and the peer then compares that
-// plan with its own.
+// A waiting note can be about a plan that no longer exists, so it is not compared with a plan that
+// has the same number but a different hash. This rank will announce that plan, and the peer then
+// compares it with its own.
 std::vector<ReshardBoard::Answer> ReshardBoard::catch_up(BoardedReshard& plan) {
   std::vector<Answer> answers;
   const auto known = by_plan_.find(&plan);
@@ -191,7 +191,7 @@ std::vector<ReshardBoard::Answer> ReshardBoard::catch_up(BoardedReshard& plan) {
   return answers;
 }
 
-// Joins |entry| to plans of peers whose notes wait for it.
+// Matches |entry| with the peers' plans whose notes are waiting for it.
 void ReshardBoard::catch_notes(Entry& entry, std::vector<Caught>* out) {
   out->reserve(entry.peers.size());
   for (auto& [rank, peer] : entry.peers) {
@@ -210,7 +210,8 @@ void ReshardBoard::catch_notes(Entry& entry, std::vector<Caught>* out) {
   }
 }
 
-// Undoes catch_notes() for |entry|, to which the notes could not be delivered. Allocates nothing.
+// Undoes the match |caught| that catch_notes() made for |entry|, because the notes could not be
+// delivered. Allocates nothing.
 void ReshardBoard::let_go(Entry& entry, Caught& caught) {
   if (caught.free.empty() || entry.plan == nullptr) return;
   theirs_.erase(their_key_of(caught.key));
@@ -218,7 +219,7 @@ void ReshardBoard::let_go(Entry& entry, Caught& caught) {
   free_.insert(std::move(caught.free));
 }
 
-// --- what peers say -----------------------------------------------------------
+// --- notes from peers -----------------------------------------------------------
 
 ReshardBoard::Match ReshardBoard::find_own(int rank, uint64_t tag, uint32_t number) {
   const auto found = own_.find({rank, tag, number});
@@ -226,7 +227,8 @@ ReshardBoard::Match ReshardBoard::find_own(int rank, uint64_t tag, uint32_t numb
   return {found->second, &found->second->peers.at(rank)};
 }
 
-// Finds the plan that matches the one that |key| names.
+// Finds this rank's plan that matches the plan of rank |rank| with |key|. Records the match if it
+// is new.
 ReshardBoard::Match ReshardBoard::find_partner(int rank, const NoteKey& key, uint16_t older) {
   const TheirKey their_key = their_key_of(key);
   if (const auto known = theirs_.find(their_key); known != theirs_.end()) {
@@ -243,8 +245,8 @@ ReshardBoard::Match ReshardBoard::find_partner(int rank, const NoteKey& key, uin
 }
 
 // Finds the plan for |key| among the plans that no plan of the peer matches yet. The result has the
-// same number, or |older| equal plans precede it. Waiting notes with a lower number are served
-// first.
+// number in |key|, or else |older| equal plans precede it. Finds nothing by order while a note with
+// a lower number is waiting.
 ReshardBoard::FreePlans::iterator ReshardBoard::find_free(const NoteKey& key, uint16_t older) {
   auto found = free_.find(key);
   if (found != free_.end()) return found;
@@ -261,14 +263,14 @@ ReshardBoard::FreePlans::iterator ReshardBoard::find_free(const NoteKey& key, ui
   return found;
 }
 
-// Finds this rank's plan with the tag and number of |note|, if no plan of the peer matches it. Its
-// hash then differs from the note's.
+// Finds this rank's plan with the tag and number of |note|, unless a plan of the peer matches it.
+// Its hash differs from the note's, since no plan matched the note.
 ReshardBoard::Match ReshardBoard::find_other(int rank, const ReshardNote& note) {
   const Match own = find_own(rank, note.tag, note.body.number);
   return own.peer != nullptr && own.peer->theirs == kUnknown ? own : Match{};
 }
 
-// Makes an answer to |note|. Its receiver finds its own plan by tag and number.
+// Makes an answer to |note|. The receiver of the answer finds its own plan by tag and number.
 ReshardNote ReshardBoard::answer_to(const ReshardNote& note, ReshardAction action) {
   ReshardNote answer{.action = action, .tag = note.tag, .body = {}, .text = {}};
   answer.body.channel = note.body.reply_channel;
@@ -277,9 +279,9 @@ ReshardNote ReshardBoard::answer_to(const ReshardNote& note, ReshardAction actio
   return answer;
 }
 
-// Delivers |note| to the plan that matches the peer's. If a differing plan is in its place, answers
-// with kDiffers. If the peer still has its own plan, it confirms the difference, and both plans
-// end.
+// Delivers |note| to the plan of |entry|. If the plan's hash differs from the note's, answers with
+// kDiffers instead. If the peer's plan still exists, the peer then confirms the difference, and
+// both plans fail.
 void ReshardBoard::tell(Entry& entry, int rank, const ReshardNote& note,
                         std::vector<Answer>* answers) {
   if (entry.plan == nullptr) return;
@@ -337,8 +339,9 @@ void ReshardBoard::forget(int rank, const ReshardNote& note) {
     while (take_waiting(key, &dropped)) {
     }
   }
-  // An existing plan stays joined to the gone plan if both have the same number: no other plan of
-  // the peer matches it. A plan that was joined for lack of a better match is free again.
+  // An existing plan stays matched with the peer's destroyed plan if both have the same number,
+  // since no other plan of the peer can match it. A plan that was matched by order can be matched
+  // again.
   for (auto each = theirs_.lower_bound(first); each != theirs_.end() && is_named(each->first);) {
     Entry& entry = *each->second;
     Peer& peer = entry.peers.at(rank);

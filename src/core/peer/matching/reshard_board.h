@@ -2,16 +2,16 @@
 // other ranks have reported about theirs. Below, "plan" means a reshard plan.
 //
 // Ranks do not exchange plans. Each rank numbers the plans that it has made with the same peer and
-// tag. It tells its peers the tag, the number and a hash of what the ranks have to agree on
-// (kStarted). A peer that has such a plan with another hash answers kDiffers, and both plans end. A
-// peer without such a plan answers kLacks, since the plan may still be made, and sends kHas once it
-// is. Notes about single executions arrive the same way, and wait here if their plan is not made
-// yet.
+// tag. It sends its peers the tag, the number and a hash of everything that the ranks have to agree
+// on (kStarted). A peer that has such a plan with another hash answers kDiffers, and both plans
+// end. A peer without such a plan answers kLacks. It may still make the plan, and then sends kHas.
+// Notes about single executions are exchanged in the same way. They are kept here until their plan
+// is made.
 //
 // Two plans match if their tag and hash are equal. Among several such plans, those with the same
-// number match. The numbers on two ranks may drift apart when one rank could not make a plan. If no
-// plan has the number, plans match in order: a note says how many older, equal plans its sender has
-// not mentioned so far.
+// number match. The numbers on two ranks can differ if one rank failed to make a plan. If no plan
+// has the number, plans match in the order in which they were made. For this purpose, a note
+// contains the number of older, equal plans that its sender has not announced yet.
 //
 // The cost of a plan or a note grows only with the logarithm of the number of plans.
 #pragma once
@@ -43,13 +43,13 @@ struct ReshardNote {
   std::string text;
 };
 
-// The interface of a plan that its board calls.
+// The interface through which the board calls a plan.
 class BoardedReshard {
  public:
   // Reports that rank |rank| of the job has a plan with hash |content| in place of this one.
   virtual void peer_differs(int rank, uint64_t content) HETCOMM_UNDER_BATON = 0;
-  // Reports that rank |rank| lacks this plan and has |others| instead. Empty |others|: |rank| has
-  // the plan now.
+  // Reports that rank |rank| lacks this plan. |others| describes the plans that it has instead. If
+  // |others| is empty, |rank| now has the plan.
   virtual void peer_lacks(int rank, std::string_view others) HETCOMM_UNDER_BATON = 0;
   // Delivers a note about an execution: kGivenUp or kLabelled.
   virtual void peer_says(int rank, const ReshardNote& note) HETCOMM_UNDER_BATON = 0;
@@ -72,32 +72,33 @@ class ReshardBoard {
   };
   // The value for an unknown number. No plan has this number.
   static constexpr uint32_t kUnknown = ~uint32_t{0};
-  // The longest text that a note may carry.
+  // The maximum length of a note's text.
   static constexpr size_t kMaxText = 512;
-  // The highest count of older plans that a note carries. It means this many or more.
+  // The highest value of ReshardNoteBody::older, which means this many plans or more.
   static constexpr uint16_t kMaxOlder = 16;
 
-  // Puts |plan| on the board, where it stays until remove(). catch_up() delivers earlier notes
-  // about it. If this throws std::bad_alloc, nothing has changed.
+  // Adds |plan| to the board, where it stays until remove(). catch_up() delivers the notes about it
+  // that have already arrived. If this throws std::bad_alloc, nothing has changed.
   void add(BoardedReshard& plan, Terms terms) HETCOMM_UNDER_BATON;
-  // Delivers waiting notes to |plan| and returns the answers to send. May throw std::bad_alloc. The
-  // next call then delivers all of the notes again, to |plan| or to its replacement.
+  // Delivers waiting notes to |plan| and returns the answers to send. May throw std::bad_alloc. In
+  // that case the next call delivers all of the notes again, to |plan| or to its replacement.
   std::vector<Answer> catch_up(BoardedReshard& plan) HETCOMM_UNDER_BATON;
   // Removes |plan|. Does nothing if it is not on the board.
   void remove(BoardedReshard& plan) HETCOMM_UNDER_BATON;
-  // Records that rank |rank| is told of |plan|. Returns how many older plans equal to |plan| were
-  // not mentioned to |rank|; at most kMaxOlder.
+  // Records that |plan| is announced to rank |rank|. Returns how many older plans equal to |plan|
+  // have not been announced to |rank|, at most kMaxOlder.
   uint16_t note_told(const BoardedReshard& plan, int rank) HETCOMM_UNDER_BATON;
-  // Returns whether |rank| was told of |plan|. False if |plan| is not on the board.
+  // Returns whether |plan| was announced to |rank|. False if |plan| is not on the board.
   bool was_told(const BoardedReshard& plan, int rank) const HETCOMM_UNDER_BATON;
   // Returns the number that this rank gave |plan| with |rank|, one of the plan's ranks.
   uint32_t number_of(const BoardedReshard& plan, int rank) const HETCOMM_UNDER_BATON;
 
-  // Returns how many plans are gone here although a matching plan of a peer still exists.
+  // Returns the number of plans that were removed here although a matching plan of a peer still
+  // exists.
   size_t remembered() const HETCOMM_UNDER_BATON { return entries_.size() - by_plan_.size(); }
 
-  // Handles |note| from rank |rank| and fills |*answers|. Returns false if |rank| sends too many
-  // notes about plans that are not made here. May throw std::bad_alloc.
+  // Handles |note| from rank |rank| and appends the answers to |*answers|. Returns false if |rank|
+  // has sent too many notes about plans that do not exist here. May throw std::bad_alloc.
   bool receive(int rank, const ReshardNote& note, std::vector<Answer>* answers) HETCOMM_UNDER_BATON;
 
  private:
@@ -120,7 +121,7 @@ class ReshardBoard {
   using FreeKey = std::tuple<int, uint64_t, uint64_t, uint32_t>;   // content, this rank's number
   using TheirKey = std::tuple<int, uint64_t, uint32_t, uint64_t>;  // the peer's number, content
   using NoteKey = std::tuple<int, uint64_t, uint64_t, uint32_t>;   // content, the peer's number
-  // A plan of this rank, and its entry for one peer.
+  // A plan of this rank, and its state for one peer.
   struct Match {
     Entry* entry = nullptr;
     Peer* peer = nullptr;
@@ -130,7 +131,7 @@ class ReshardBoard {
   // Waiting notes with one key, for which a plan was found.
   struct Caught {
     NoteKey key;
-    // The plan's entry of |free_|, which catch_notes() has taken out. Empty: the plan was joined
+    // The plan's node of |free_|, which catch_notes() has extracted. Empty if the plan was matched
     // earlier.
     FreePlans::node_type free;
   };
@@ -163,12 +164,12 @@ class ReshardBoard {
   Entries entries_;
   std::unordered_map<const BoardedReshard*, Entry*> by_plan_;
   std::map<OwnKey, Entry*> own_;       // existing plans, by this rank's number
-  FreePlans free_;                     // plans that no plan of the peer matches so far
-  std::set<FreeKey> silent_;           // plans that the peer was not told about
-  std::map<TheirKey, Entry*> theirs_;  // plans that a peer's plan matches, gone ones too
+  FreePlans free_;                     // plans that no plan of the peer matches yet
+  std::set<FreeKey> silent_;           // plans that were not announced to the peer
+  std::map<TheirKey, Entry*> theirs_;  // plans that a peer's plan matches, even if removed
   std::map<uint64_t, size_t> tags_;    // number of existing plans, by tag
   std::map<std::pair<int, uint64_t>, uint32_t> next_;  // next number, by rank and tag
-  // Notes about plans that are not made here.
+  // Notes about plans that have not been made here.
   std::map<NoteKey, std::deque<ReshardNote>> waiting_;
   std::set<TheirKey> waiting_numbers_;
   std::map<int, size_t> waiting_of_;  // number of waiting notes, by rank

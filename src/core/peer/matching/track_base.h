@@ -1,5 +1,5 @@
-// TrackBase counts the permits of a track (transfer/track.h). TrackRun is the state of an operation
-// that is a run of a track.
+// TrackBase limits how many runs of a track (transfer/track.h) are in flight, by permits. TrackRun
+// is the state of an operation that is a run of a track.
 #pragma once
 
 #include <atomic>
@@ -9,7 +9,7 @@
 
 namespace hetcomm {
 
-// The part of a track that Completer needs when it ends a run. [any-thread]
+// The part of a track that Completer uses when a run completes. [any-thread]
 class TrackBase {
  public:
   TrackBase(const TrackBase&) = delete;
@@ -23,7 +23,7 @@ class TrackBase {
     }
     return false;
   }
-  // Returns the permit of a run that has ended or was not started after all.
+  // Releases the permit of a run that has completed or could not be started.
   void give_permit() { taken_.fetch_sub(1, std::memory_order_release); }
   // Returns the number of runs in flight.
   uint32_t taken() const { return taken_.load(std::memory_order_acquire); }
@@ -37,7 +37,8 @@ class TrackBase {
   std::atomic<uint32_t> taken_{0};
 };
 
-// The track of an operation that is a run. Ignored unless the operation's option |on_track| is set.
+// Identifies the track and the run of an operation. Ignored unless the operation's option
+// |on_track| is set.
 struct TrackRun {
   static constexpr auto kRoom = &Operation::Bodies::track;
   TrackBase* track = nullptr;

@@ -20,11 +20,10 @@ class BlockedPaths {
  public:
   static constexpr uint32_t kMaxBreaks = 3;
 
-  // Records that a connection between |ends| has opened. The path works in both directions, as far
-  // as the opening shows.
+  // Records that a connection between |ends| has opened, so short messages pass in both directions.
   void opened(const RailEnds& ends) HETCOMM_UNDER_BATON { at(ends).missed = 0; }
-  // Records that a connection between |ends| has broken. |passage| is the fate of its data. Returns
-  // whether the break counts.
+  // Records that a connection between |ends| has broken. |passage| says whether its data reached
+  // the peer. Returns whether the break counts.
   bool broke(const RailEnds& ends, Passage passage) HETCOMM_UNDER_BATON {
     if (passage == Passage::kPassed) {
       for (Path& each : paths_) each.breaks = 0;
@@ -37,7 +36,7 @@ class BlockedPaths {
     return true;
   }
   // Returns whether every path is blocked. A path is ignored if it has no open connection and could
-  // not be opened during kMaxBreaks breaks of other paths. |is_open(ends)| returns whether a
+  // not be opened while other paths had kMaxBreaks breaks. |is_open(ends)| returns whether a
   // connection is open.
   template <typename IsOpen>
   bool all_blocked(IsOpen&& is_open) const HETCOMM_UNDER_BATON {
@@ -53,7 +52,7 @@ class BlockedPaths {
  private:
   struct Path {
     RailEnds ends;
-    uint32_t breaks = 0;  // breaks that count
+    uint32_t breaks = 0;  // counted breaks
     uint32_t missed = 0;  // counted breaks of other paths since this one opened or broke
   };
 

@@ -6,8 +6,8 @@
 
 namespace hetcomm {
 
-// An endpoint that throws has not accepted |bulk|. The peer may have requested something that this
-// connection cannot do.
+// If the endpoint throws, it has not accepted |bulk|. The abilities are checked because the peer
+// may have requested a put or get that this connection does not support.
 Code Bulks::hand_over(OwnedBulk& bulk) {
   const EndpointAbilities& can = bulk.rail->abilities();
   try {
@@ -26,7 +26,7 @@ void Bulks::start(OwnedBulk& bulk) {
   } else if (code == Code::kWouldBlock || code == Code::kPeerLost) {
     wait(bulk);
   } else {
-    // A retry would be refused again.
+    // A retry would be refused, too.
     bulk.refused = code;
     refused_.push(bulk);
     turns_.update_due(pair_);

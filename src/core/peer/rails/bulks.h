@@ -1,4 +1,4 @@
-// Bulks manages the puts and gets of a pair that wait for room on their rails, are in flight there,
+// Bulks manages the puts and gets of a pair that wait until their rail accepts them, are in flight,
 // or were refused. Callers hold the baton.
 #pragma once
 
@@ -20,7 +20,7 @@ enum class PairState : uint8_t { kIdle, kConnecting, kReady, kLost };
 // A BulkOwner is notified when its put or get has ended.
 class BulkOwner {
  public:
-  // Called when |bulk| has ended with |code|. Its memory is quiet.
+  // Called when |bulk| has finished with |code|. The connection no longer accesses its memory.
   virtual void on_bulk(Bulk& bulk, Code code) HETCOMM_UNDER_BATON = 0;
 
  protected:
@@ -29,14 +29,14 @@ class BulkOwner {
 struct OwnedBulk : Bulk {
   BulkOwner* owner = nullptr;
   Rail* rail = nullptr;         // the rail that carries this bulk; null when it has ended
-  OwnedBulk* listed = nullptr;  // the next bulk in a list of Bulks
+  OwnedBulk* listed = nullptr;  // the next bulk in a BulkList
   bool is_get = false;
-  bool waiting = false;      // is in the list of bulks that wait for room
+  bool waiting = false;      // is in the list of waiting bulks
   bool started = false;      // counted in the rail's load
   Code refused = Code::kOk;  // a permanent refusal; the bulk is in the list of refused bulks
 };
 
-// A BulkList holds bulks in order. It links the bulks themselves, so it needs no memory to grow.
+// A BulkList is an intrusive list of bulks, so it allocates no memory.
 class BulkList {
  public:
   bool empty() const HETCOMM_UNDER_BATON { return first_ == nullptr; }
@@ -78,21 +78,22 @@ class Bulks {
   Bulks(const Bulks&) = delete;
   Bulks& operator=(const Bulks&) = delete;
 
-  // Starts |bulk| on |bulk.rail|, or queues it if the rail has no room or the pair is not ready. A
-  // permanent refusal is reported at the end of the pass.
+  // Starts |bulk| on |bulk.rail|, or queues it if the rail cannot accept it now or the pair is not
+  // ready. A permanent refusal is reported at the end of the pass.
   void submit(OwnedBulk& bulk) HETCOMM_UNDER_BATON {
     state_ == PairState::kReady ? start(bulk) : wait(bulk);
   }
   // Submits the waiting bulks, each once. A bulk may return to the end of the list.
   void submit_waiting() HETCOMM_UNDER_BATON;
-  // Handles the end of |bulk|, which its endpoint has finished with |code|.
+  // Handles the completion of |bulk|, which its endpoint reports with |code|.
   void ended(OwnedBulk& bulk, Code code) HETCOMM_UNDER_BATON;
   void report_refused() HETCOMM_UNDER_BATON;
-  // Cancels |bulk|. On return its memory is quiet, and its owner gets no more calls for it. Returns
-  // true if the rail therefore fails, as described at PutStarter::cancel.
+  // Cancels |bulk|. On return the connection no longer accesses its memory, and its owner gets no
+  // more calls for it. Returns true if the cancellation makes the rail fail (see
+  // PutStarter::cancel).
   bool cancel(OwnedBulk& bulk) HETCOMM_UNDER_BATON;
-  // Forgets the bulks on |rail|, which has failed, so that they may be submitted to another rail.
-  // Their owners already know of the failure.
+  // Removes the queued and refused bulks of |rail|, which has failed, so they can be submitted to
+  // another rail. Their owners have already been notified of the failure.
   void forget(const Rail& rail) HETCOMM_UNDER_BATON;
   bool empty() const HETCOMM_UNDER_BATON { return waiting_.empty() && refused_.empty(); }
 

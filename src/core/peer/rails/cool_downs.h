@@ -26,7 +26,7 @@ class CoolDowns {
     if (known == known_.end() || known->failures == 0 || known->up_since_ns != 0) return false;
     return known->connecting || known->not_before_ns + kDoubtNs > now_ns;
   }
-  // Returns when |ends| may be tried again in addition to other connections.
+  // Returns when another connection between |ends| can be tried in addition to the existing ones.
   uint64_t not_before_ns(const RailEnds& ends) HETCOMM_UNDER_BATON {
     return at(ends).not_before_ns;
   }
@@ -58,8 +58,8 @@ class CoolDowns {
   }
 
  private:
-  // Ends are still tried last for this time after their cool-down. A pair without a connection
-  // should not lose time with ends that may fail again.
+  // For this time after their cool-down, ends are still tried after all others, since a pair
+  // without a connection should not lose time with ends that may fail again.
   static constexpr uint64_t kDoubtNs = 1'000'000'000;
   static constexpr uint32_t kMaxDoublings = 6;
 

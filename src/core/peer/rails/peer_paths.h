@@ -1,5 +1,5 @@
-// Declares the interfaces through which a pair asks the job for connections to its peer, for advice
-// on them, and for facts about the transports at their ends.
+// Declares the interfaces through which a pair requests connections to its peer from the job, gets
+// advice on them, and looks up the transports at their ends.
 #pragma once
 
 #include <cstddef>
@@ -17,8 +17,8 @@ namespace hetcomm {
 // Makes connections.
 class PairConnector {
  public:
-  // Tries the transports that reach |rank|, in order of estimate. Pair::adopt() or
-  // Pair::connect_failed() follows.
+  // Tries the transports that reach |rank|, in the order of their estimates. Pair::adopt() or
+  // Pair::connect_failed() is called with the result.
   virtual void connect(int rank) HETCOMM_UNDER_BATON = 0;
   // Makes an additional connection to |rank|.
   virtual void connect_over(int rank, const RailEnds& ends) HETCOMM_UNDER_BATON = 0;
@@ -39,26 +39,27 @@ class RailAdvisor {
   virtual RailEnds preferred(int rank, const RailEnds& used) HETCOMM_UNDER_BATON = 0;
   // Returns whether some connection to |rank| between transports of |need| is likely to work.
   virtual bool serves(int rank, const RailMasks& need) HETCOMM_UNDER_BATON = 0;
-  // Returns the most bytes per second that this rank's transport |own| is expected to carry to
-  // |rank|.
+  // Returns the highest rate, in bytes per second, at which this rank's transport |own| is expected
+  // to carry data to |rank|.
   virtual uint64_t expected_rate(int rank, size_t own) const HETCOMM_UNDER_BATON = 0;
 
  protected:
   ~RailAdvisor() = default;
 };
 
-// Knows the transports of this rank and those that peers offer.
+// Provides information about the transports of this rank and those that peers offer.
 class TransportDirectory {
  public:
-  // Returns whether data for |rank| stays on this host, whatever the transport.
+  // Returns whether data for |rank| stays on this host, regardless of the transport.
   virtual bool is_beside(int rank) const HETCOMM_UNDER_BATON = 0;
   // Returns the transports of this rank and of |rank| that are of |kind|.
   virtual RailMasks all_of_kind(int rank, std::string_view kind) const HETCOMM_UNDER_BATON = 0;
   // Returns whether both ranks offer a common transport, which may still not reach the peer.
   virtual bool has_common_transport(int rank) const HETCOMM_UNDER_BATON = 0;
-  // Returns the largest message to |rank| that fits every transport that may have to resend it.
+  // Returns the largest payload of a message to |rank| that every transport that may have to resend
+  // it can carry, in bytes.
   virtual uint32_t kept_payload_bytes(int rank) HETCOMM_UNDER_BATON = 0;
-  // Returns whether transport |index| of |rank| is of |kind|. |index| may be any number.
+  // Returns whether transport |index| of |rank| is of |kind|. |index| can have any value.
   virtual bool is_offered(int rank, size_t index,
                           std::string_view kind) const HETCOMM_UNDER_BATON = 0;
   virtual std::string_view transport_kind(size_t index) const HETCOMM_UNDER_BATON = 0;

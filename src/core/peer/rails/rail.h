@@ -41,8 +41,8 @@ class Rail : public EndpointHandler, public Mortal {
   // limit, because a message that may be lost must fit every connection that may resend it.
   const Capabilities& capabilities() const HETCOMM_UNDER_BATON { return capabilities_; }
   hetcomm_counters_t& counters() HETCOMM_UNDER_BATON { return *counters_; }
-  // Returns bytes per second in the direction of |load|. The value is an estimate until a rate was
-  // measured.
+  // Returns the rate in the direction of |load|, in bytes per second. The value is an estimate
+  // until a rate has been measured.
   double rate_of(const Throughput& load) const HETCOMM_UNDER_BATON {
     const auto estimate =
         static_cast<double>(std::min(capabilities_.bandwidth_bytes_per_s, expected_rate_));
@@ -62,11 +62,11 @@ class Rail : public EndpointHandler, public Mortal {
   RailEnds ends HETCOMM_GUARDED_BY_BATON;
   const std::string_view kind;                  // transport kind; rails of one kind share bulk data
   const RailMasks kin;                          // all transports of this kind, on both sides
-  bool known HETCOMM_GUARDED_BY_BATON = false;  // this side knows |id|
+  bool known HETCOMM_GUARDED_BY_BATON = false;  // |id| is valid
   bool dropped HETCOMM_GUARDED_BY_BATON = false;    // abandoned, waits to be destroyed
   bool retiring HETCOMM_GUARDED_BY_BATON = false;   // one side has announced that it stops using it
   bool open HETCOMM_GUARDED_BY_BATON = false;       // the peer's kOpen has arrived
-  bool open_sent HETCOMM_GUARDED_BY_BATON = false;  // this side's kOpen has left
+  bool open_sent HETCOMM_GUARDED_BY_BATON = false;  // this side's kOpen was sent
   bool leaving HETCOMM_GUARDED_BY_BATON = false;    // the peer may close this connection
   Throughput sending HETCOMM_GUARDED_BY_BATON;
   Throughput receiving HETCOMM_GUARDED_BY_BATON;

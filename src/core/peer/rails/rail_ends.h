@@ -1,5 +1,5 @@
-// RailEnds names the two transports, of this rank and of the peer, that a connection joins.
-// RailMasks names the transports of both ranks that certain data uses.
+// RailEnds identifies the transport of this rank and the transport of the peer that a connection
+// joins. RailMasks identifies the transports of both ranks that certain data uses.
 #pragma once
 
 #include <cstddef>
@@ -16,8 +16,8 @@ struct RailEnds {
   bool operator==(const RailEnds&) const = default;
 };
 
-// Each bit stands for the transport with that number. Transports from number 64 on have no bit, and
-// belong to every mask.
+// Each bit stands for the transport with that number. Transports with numbers of 64 or more have no
+// bit, and belong to every mask.
 struct RailMasks {
   static constexpr uint64_t kAll = ~uint64_t{0};
   static bool has(uint64_t mask, size_t transport) {

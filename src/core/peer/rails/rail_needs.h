@@ -1,8 +1,8 @@
 // RailNeeds records which transports the data of a pair has needed so far.
 //
-// Data goes over connections between the network interfaces near its memory, on both sides. The
+// Data is sent over connections between the network interfaces near its memory, on both sides. The
 // lower rank makes these connections when such data first appears. The data waits briefly for the
-// first of them. If none opens, it goes over other connections. Callers hold the baton.
+// first of them. If none opens, the data uses other connections. Callers hold the baton.
 #pragma once
 
 #include <cstddef>
@@ -18,18 +18,18 @@ namespace hetcomm {
 
 class RailNeeds {
  public:
-  // The most needs that are recorded. Data of further needs goes over any connection.
+  // The largest number of masks that are recorded. Data with other masks uses any connection.
   static constexpr size_t kMaxNeeds = 256;
 
-  // Records |masks|. Returns false if they are already recorded, or if there are too many needs.
+  // Records |masks|. Returns false if they are already recorded, or if kMaxNeeds are.
   bool note(const RailMasks& masks) HETCOMM_UNDER_BATON;
   bool knows(const RailMasks& masks) const HETCOMM_UNDER_BATON {
     return (last_ < all_.size() && all_[last_] == masks) || find(masks) < all_.size();
   }
   std::span<const RailMasks> all() const HETCOMM_UNDER_BATON { return all_; }
 
-  // Lets data that needs |masks| wait for a connection, until settle() ends the wait, at |until_ns|
-  // at the latest. Requires that |masks| are recorded.
+  // Makes data that needs |masks| wait for a connection until settle() ends the wait, at the latest
+  // at |until_ns|. Requires that |masks| are recorded.
   void wait(const RailMasks& masks, uint64_t until_ns) HETCOMM_UNDER_BATON;
   bool is_waited_for(const RailMasks& masks) const HETCOMM_UNDER_BATON;
   // Ends the waits that have expired at |now_ns| and those for which |is_hopeless(masks)| is true.

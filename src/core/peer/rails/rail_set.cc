@@ -39,7 +39,7 @@ Rail* RailSet::best_open() const {
   return best;
 }
 
-// A lossless rail is never left, since its messages were not kept.
+// A working lossless rail is never replaced, since no copies of its messages were kept.
 bool RailSet::is_better(const Rail& rail) const {
   return current_ != nullptr && &rail != current_ && rail.is_open_both_ways() &&
          rail.score_us() * kClearlyBetter < current_->score_us() &&

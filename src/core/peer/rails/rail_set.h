@@ -1,5 +1,5 @@
-// RailSet holds the connections of a pair, and knows the one that carries messages. Callers hold
-// the baton.
+// RailSet holds the connections of a pair, and records which of them carries the messages. Callers
+// hold the baton.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,8 @@ namespace hetcomm {
 
 class RailSet {
  public:
-  // |numbers_them|: whether this is the lower rank, which numbers the connections in kOpen.
+  // |numbers_them| is true on the lower rank, which numbers the connections and sends the numbers
+  // in kOpen.
   explicit RailSet(bool numbers_them) : numbers_them_(numbers_them) {}
   RailSet(const RailSet&) = delete;
   RailSet& operator=(const RailSet&) = delete;
@@ -49,13 +50,13 @@ class RailSet {
   Rail* best_open() const HETCOMM_UNDER_BATON;
   // Returns whether |rail| should take over the messages from the current connection.
   bool is_better(const Rail& rail) const HETCOMM_UNDER_BATON;
-  // Returns whether the lower rank has numbered connection |id| but this rank has not learned it
-  // yet.
+  // Returns whether |id| can be the number of a connection whose number this rank has not received
+  // yet. Always false on the lower rank.
   bool is_early(uint64_t id) const HETCOMM_UNDER_BATON;
   bool all_flushed() const HETCOMM_UNDER_BATON;
 
   // Calls |use(Rail&)| for the open connections that share bulk data: the current one, and the
-  // others of its kind unless they are lossless.
+  // others of its kind unless they are lossless. Skips connections that are being retired.
   template <typename Use>
   void for_each_bulk(Use&& use) const HETCOMM_UNDER_BATON {
     for (const auto& rail : rails_) {
@@ -66,7 +67,7 @@ class RailSet {
   Rail& add(std::unique_ptr<Rail> rail) HETCOMM_UNDER_BATON;
   // Removes |rail| and returns it. The caller destroys it when none of its upcalls is on the stack.
   std::unique_ptr<Rail> remove(Rail& rail) HETCOMM_UNDER_BATON;
-  // Records the number of |rail|, which the peer has reported.
+  // Records |id|, the number that the peer has reported for |rail|.
   void learn(Rail& rail, uint64_t id) HETCOMM_UNDER_BATON;
   // Returns how many connections have been made, as far as this rank knows.
   uint64_t made() const HETCOMM_UNDER_BATON { return made_; }

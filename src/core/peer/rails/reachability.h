@@ -21,7 +21,7 @@ class Reachability {
   void vouched() HETCOMM_UNDER_BATON { vouched_ = true; }
   bool is_vouched() const HETCOMM_UNDER_BATON { return vouched_; }
 
-  // Records that the last connection has broken. None has opened since.
+  // Records that the last remaining connection has broken.
   void connection_broke(uint64_t now_ns) HETCOMM_UNDER_BATON {
     begin(now_ns);
     ++breaks_;
@@ -51,8 +51,8 @@ class Reachability {
   static constexpr uint64_t kMinPauseNs = 10'000'000;
   static constexpr uint64_t kMaxPauseNs = 1'000'000'000;
   static constexpr uint64_t kMaxBreaks = 8;
-  // Fewest failed connection attempts before the peer counts as unreachable. A rank that computes
-  // between calls makes few attempts.
+  // The minimum number of failed connection attempts before the peer counts as unreachable. A rank
+  // that computes for a long time between calls makes few attempts.
   static constexpr uint64_t kMinFailures = 8;
 
   void begin(uint64_t now_ns) HETCOMM_UNDER_BATON {

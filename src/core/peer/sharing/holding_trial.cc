@@ -81,7 +81,7 @@ HoldingTrial::Step HoldingTrial::measure(uint64_t passed_ns, uint64_t now_ns) {
   if (left_ < static_cast<int64_t>(kMeasuredBytes) && passed_ns < kMaxMeasuredNs) {
     return Step::kNone;
   }
-  // There was a pause, or nothing has left, so the measurement says nothing about the interface.
+  // Sending has paused, or nothing was sent, so the measurement says nothing about the interface.
   if (passed_ns > 2 * kMaxMeasuredNs || left_ <= 0) {
     begin(Phase::kFree, now_ns);
     return Step::kNone;
@@ -94,7 +94,7 @@ HoldingTrial::Step HoldingTrial::take_rate(double rate, uint64_t now_ns) {
   const bool similar = std::abs(rate - free_rate_) < kSimilar * free_rate_;
   const double before = free_rate_;
   free_rate_ = similar ? (rate + free_rate_) / 2 : rate;
-  // Rescales the shortfall to the new rate, so that it stays the same as a time.
+  // Rescales the shortfall to the new rate. Expressed as a time, it stays the same.
   if (before > 0) missed_ *= free_rate_ / before;
   cycle_ns_ = now_ns + std::clamp(kCycleTimes * (now_ns - begun_ns_), kCycleNs, kLongestCycleNs);
   begin(Phase::kHolding, now_ns);
@@ -103,7 +103,7 @@ HoldingTrial::Step HoldingTrial::take_rate(double rate, uint64_t now_ns) {
   return to_blame ? Step::kBlame : Step::kHold;
 }
 
-// Adds up the shortfall while some queue is held. Returns whether it is too large.
+// Adds to the shortfall while any queue is held. Returns whether it is too large.
 bool HoldingTrial::misses_too_much(int64_t left, uint64_t now_ns) {
   const uint64_t passed_ns = now_ns - looked_ns_;
   missed_ += kExpected * free_bytes(passed_ns) - static_cast<double>(left);

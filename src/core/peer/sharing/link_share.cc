@@ -25,7 +25,7 @@ void LinkShare::remove(Member& member, uint64_t now_ns) {
   look(now_ns);
 }
 
-// If |member| had nothing to send, takes away its claim on bandwidth that it did not use.
+// Removes the claim of |member| on bandwidth that it did not use, if it had nothing to send.
 void LinkShare::wake_up(Member& member) {
   if (!has_work(member)) member.next_tag = std::max(member.next_tag, virtual_tag_);
 }
@@ -35,7 +35,8 @@ void LinkShare::waits(Member& member) {
   ++member.waits;
 }
 
-// Returns the queue that has sent least for its weight among those that count, or null.
+// Returns the queue that has sent the least relative to its weight, among those for which counts()
+// is true, or null.
 LinkShare::Member* LinkShare::hindmost(uint64_t now_ns) const {
   Member* found = nullptr;
   for (Member* member : members_) {
@@ -56,7 +57,7 @@ bool LinkShare::may_start(Member& member, uint64_t now_ns) {
   member.active_ns = now_ns;
   advance(0, now_ns);
   if (!is_ahead(member, hindmost(now_ns))) {
-    // Other queues of the same pair may wait behind |member|, so the pair has to be called.
+    // Other queues of the same pair may be waiting behind |member|, so release() notifies the pair.
     if (member.held) release(member);
     return true;
   }
@@ -176,12 +177,13 @@ void LinkShare::advance(uint64_t left_bytes, uint64_t now_ns) {
   }
 }
 
-// Accounts for elapsed time and for bytes that have left.
+// Accounts for the elapsed time and for bytes that were sent.
 void LinkShare::pass(uint64_t left_bytes, uint64_t now_ns) {
   end_passes(now_ns);
   int64_t left = static_cast<int64_t>(left_bytes);
   if (left_bytes > 0 || trial_.is_due(held_ > 0, now_ns)) {
-    // Bytes that a connection has accepted do not count as left until the peer's host has them.
+    // Bytes that a connection has accepted do not count as sent until the peer's host has received
+    // them.
     const uint64_t unsent = unsent_bytes();
     left += static_cast<int64_t>(unsent_) - static_cast<int64_t>(unsent);
     unsent_ = unsent;
@@ -221,7 +223,7 @@ uint64_t LinkShare::most_owed(const Member& member) const {
   return over_weight(member, static_cast<uint64_t>(trial_.free_bytes(kMaxOwedNs)));
 }
 
-// Limits claims so that no queue waits long until others have caught up.
+// Limits the claim of |member|, so no queue is held for long until others have caught up.
 void LinkShare::limit_claims(Member& member) {
   const uint64_t owed = most_owed(member);
   const uint64_t least = virtual_tag_ > owed ? virtual_tag_ - owed : 0;
@@ -236,7 +238,7 @@ void LinkShare::end_passes(uint64_t now_ns) {
   }
 }
 
-// Shortens the next pass-over of queues that others have waited for at no cost for some time.
+// Shortens the next pass-over of queues that have not been passed over for kProvedNs.
 void LinkShare::forgive(uint64_t now_ns) {
   for (Member* member : members_) {
     const bool proved = now_ns >= member->passed_until_ns + kProvedNs;

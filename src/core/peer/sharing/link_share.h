@@ -1,18 +1,20 @@
 // LinkShare shares the bandwidth of one network interface of this rank among its queues, by weight,
-// without wasting any. The queues may lead to any ranks.
+// without leaving any of it unused. The queues can lead to any ranks.
 //
-// A queue that is too far ahead of the one that has sent least for its weight is held. It may start
-// no piece until the other has caught up. This is start-time fair queueing (Goyal, Vin and Cheng,
-// "Start-time Fair Queuing", SIGCOMM 1996). The cost of holding is measured (holding_trial.h),
-// since the path of a queue may be slow beyond the interface. If holding costs too much, the queue
-// that the others waited for is passed over for some time. It still sends as much as it can, but no
-// queue waits for it.
+// A queue is held if it is too far ahead of the hindmost queue, which is the one that has sent the
+// least relative to its weight. A held queue cannot start another piece of its data until the
+// hindmost queue has caught up. This is start-time fair queueing (Goyal, Vin and Cheng, "Start-time
+// Fair Queuing", SIGCOMM 1996). The cost of holding is measured (holding_trial.h), since the path
+// of a queue may be slow beyond the interface. If holding costs too much, the queue that the others
+// waited for is passed over for some time. It still sends as much as it can, but no queue waits for
+// it.
 //
-// Bytes that a queue sends while no queue is held count, too, and the queue may be held for them
+// Bytes that a queue sends while no queue is held also count, and the queue can be held for them
 // later. While only queues of one pair use the interface, no queue is held. The pacer still serves
 // them in the order of their tags (pacer.h).
 //
-// LinkShares holds all links of this rank. All callers hold the baton. The unit above is pacer.h.
+// LinkShares holds the LinkShare of each network interface (link) of this rank. Pacer (pacer.h)
+// uses these classes. All callers hold the baton.
 #pragma once
 
 #include <algorithm>
@@ -34,7 +36,7 @@ class LinkShare {
   // A tag counts the bytes that a queue has sent, divided by its weight, in sixteenths of a byte.
   // It does not overflow before 2^60 bytes.
   static constexpr uint64_t kTagsPerByte = 16;
-  // The most bytes that a queue may be ahead of the others.
+  // The most bytes of its own by which a queue can be ahead of the hindmost one without being held.
   static constexpr uint64_t kLeadBytes = 1u << 20;
   // The most that a queue can be ahead or behind when queues are held again, as time at the link's
   // rate.
@@ -43,8 +45,7 @@ class LinkShare {
   // within these bounds.
   static constexpr uint64_t kFirstPassNs = 500'000'000;
   static constexpr uint64_t kLongestPassNs = 16'000'000'000;
-  // A queue for which others have been held this long without too much cost is next passed over for
-  // only kFirstPassNs.
+  // A queue that was not passed over for this long is next passed over for only kFirstPassNs.
   static constexpr uint64_t kProvedNs = 1'000'000'000;
   // A queue that has had nothing to send for this long does not share the interface.
   static constexpr uint64_t kRecentNs = 200'000'000;
@@ -76,7 +77,8 @@ class LinkShare {
     uint64_t pass_ns = kFirstPassNs;
   };
 
-  // |index|: LinkShares::index_of(). Only queues of one pair share LinkShares::kWithinHost.
+  // |index| is a result of LinkShares::index_of(). Only queues of one pair share a link with the
+  // index LinkShares::kWithinHost.
   LinkShare(PairTurns& turns, size_t index) : turns_(turns), index_(index) {}
   LinkShare(const LinkShare&) = delete;
   LinkShare& operator=(const LinkShare&) = delete;
@@ -87,23 +89,25 @@ class LinkShare {
   // Undoes add().
   void forget(Member& member) HETCOMM_UNDER_BATON { std::erase(members_, &member); }
 
-  // Returns whether |one| goes before |other| because it has sent less for its weight.
+  // Returns whether |one| precedes |other|: it has sent less relative to its weight or, if that is
+  // equal, has fewer bytes in flight.
   bool is_before(const Member& one, const Member& other) const HETCOMM_UNDER_BATON {
     const uint64_t tag = tag_of(one);
     const uint64_t other_tag = tag_of(other);
     return tag < other_tag || (tag == other_tag && one.under_way < other.under_way);
   }
-  // Record that |member| has data waiting on one connection more, or on one less. The next look()
-  // releases queues that need not be held any longer.
+  // Record that |member| has data waiting on one more connection, or on one fewer. The next look()
+  // releases queues that no longer have to be held.
   void waits(Member& member) HETCOMM_UNDER_BATON;
   void waits_no_more(Member& member) HETCOMM_UNDER_BATON { --member.waits; }
-  // Returns false if |member| is held. Its pair is called when it may continue.
+  // Returns false if |member| is held. Its pair is called when it can continue.
   bool may_start(Member& member, uint64_t now_ns) HETCOMM_UNDER_BATON;
-  // Performs timed work: see next_timer_ns().
+  // Advances the measurement, and releases held queues that are no longer too far ahead. Has to be
+  // called at next_timer_ns().
   void look(uint64_t now_ns) HETCOMM_UNDER_BATON;
   void started(Member& member, uint64_t bytes, uint64_t now_ns) HETCOMM_UNDER_BATON;
   void ended(Member& member, uint64_t bytes, uint64_t now_ns) HETCOMM_UNDER_BATON;
-  // Records that |bytes| have left through the interface, from a queue or another source.
+  // Records that |bytes| were sent through the interface, from a queue or another source.
   void left(uint64_t bytes, uint64_t now_ns) HETCOMM_UNDER_BATON {
     if (contended()) pass(bytes, now_ns);
   }
@@ -128,7 +132,7 @@ class LinkShare {
   static bool has_work(const Member& member) HETCOMM_UNDER_BATON {
     return member.under_way > 0 || member.waits > 0;
   }
-  // Returns whether other queues wait for |member|.
+  // Returns whether other queues can be held to wait for |member|.
   static bool counts(const Member& member, uint64_t now_ns) HETCOMM_UNDER_BATON {
     return has_work(member) && !member.passed_over && *member.earliest_ns <= now_ns;
   }
@@ -164,7 +168,7 @@ class LinkShare {
   Member* suspect_ = nullptr;  // the queue that others waited for when the shortfall was too large
 };
 
-// The links of this rank, indexed by the low bits of their transport numbers. Two links may share
+// The links of this rank, indexed by the low bits of their transport numbers. Two links can share
 // an entry, which does little harm.
 class LinkShares {
  public:

@@ -82,7 +82,7 @@ uint64_t Pacer::allowed(Flow& flow, const Path& path, uint64_t wanted, bool high
     return 0;
   }
   if (!high) {
-    // The piece queues behind earlier data of the same flow.
+    // The piece has to wait behind earlier data of the same flow.
     if (flow.ways[way].waits) return 0;
     if (!has_room(way)) {
       let_wait(flow, way);
@@ -143,7 +143,7 @@ void Pacer::stop_waiting(Flow& flow, size_t way) {
   --waiting_;
 }
 
-// Returns the waiting flow with the lowest tag among those that may start a piece on |way|, or
+// Returns the waiting flow with the lowest tag among those that can start a piece on |way|, or
 // null.
 Pacer::Flow* Pacer::first_waiting(size_t way, uint64_t now_ns) {
   if (ways_[way].waiting == 0) return nullptr;

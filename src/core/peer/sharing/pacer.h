@@ -3,11 +3,11 @@
 //
 // A transfer calls allowed() before it sends a piece of a queue's data. Each connection has a
 // bounded number of bytes in flight. When a piece has ended, the next one comes from the queue that
-// has used the network interface least for its weight. A queue that LinkShare holds back for queues
-// to other ranks is skipped. A token bucket enforces the rate of a queue. Data of high priority
-// waits only for its queue's rate.
+// has used the network interface the least relative to its weight. A queue that LinkShare holds
+// back for queues to other ranks is skipped. A token bucket enforces the rate of a queue. Data of
+// high priority is delayed only by its queue's rate.
 //
-// All callers hold the baton. The unit above is track.h.
+// All callers hold the baton.
 #pragma once
 
 #include <array>
@@ -32,7 +32,7 @@ struct TrackShare {
 class Pacer {
  public:
   // The number of entries for connections. The low bits of a connection's number are its index. Two
-  // connections may share an entry, which does little harm.
+  // connections can share an entry, which does little harm.
   static constexpr size_t kWays = 16;
   static constexpr size_t kLinks = LinkShares::kCount + 1;  // including the one within the host
   // A connection.
@@ -64,8 +64,9 @@ class Pacer {
     uint8_t way = 0;
     uint8_t link = 0;
   };
-  // The most bytes in flight on one connection. They are enough to keep the connection busy, and so
-  // few that one busy queue does not delay the others. A queue that is alone may have more.
+  // The most bytes in flight on one connection. The limit is high enough to keep the connection
+  // busy, and low enough that one busy queue does not delay the others. A queue that is alone can
+  // have more.
   static constexpr uint64_t kWindowBytes = 4u << 20;
   static constexpr uint64_t kWindowAloneBytes = 16u << 20;
   static constexpr uint64_t kPieceBytes = LinkShare::kMaxPieceBytes;
@@ -73,10 +74,10 @@ class Pacer {
   // piece has kPieceBytes.
   static constexpr uint64_t kPieceNs = 10'000'000;
   static constexpr uint64_t kMinPieceBytes = 16u << 10;
-  // After a pause, a queue with a rate may send at once the bytes of this time at its rate.
+  // After a pause, a queue with a rate can send the bytes of this time at its rate without a delay.
   static constexpr uint64_t kBurstNs = 20'000'000;
 
-  // |turns| calls |pair| when pieces may continue.
+  // |turns| calls |pair| when waiting queues can continue.
   Pacer(PairTurns& turns, LinkShares& links, ListedPair& pair)
       : turns_(turns), links_(links), within_host_(turns, LinkShares::kWithinHost), pair_(pair) {}
   Pacer(const Pacer&) = delete;
@@ -87,19 +88,21 @@ class Pacer {
   void remove(Flow& flow, uint64_t now_ns) HETCOMM_UNDER_BATON;
   void clear(uint64_t now_ns) HETCOMM_UNDER_BATON;
 
-  // Returns how many of the next |wanted| bytes of |flow| may leave now as one piece over |path|.
-  // Returns 0 if |flow| has to wait until next() returns it. |high|: data of high priority.
+  // Returns how many of the next |wanted| bytes of |flow| can be sent now as one piece over |path|.
+  // Returns 0 if |flow| has to wait until next() returns it. |high| is true for data of high
+  // priority.
   uint64_t allowed(Flow& flow, const Path& path, uint64_t wanted, bool high,
                    uint64_t now_ns) HETCOMM_UNDER_BATON;
-  // Records that an allowed piece is in flight. Its result must be passed to ended().
+  // Records that an allowed piece is in flight. The result must be passed to ended().
   Piece started(Flow& flow, const Path& path, uint64_t bytes, uint64_t now_ns) HETCOMM_UNDER_BATON;
   void ended(const Piece& piece, uint64_t now_ns) HETCOMM_UNDER_BATON;
 
-  // Returns a waiting flow that may now send on some connection and no longer waits there. Returns
-  // null if there is none.
+  // Returns a waiting flow that can now send on one of its connections, and stops its wait there.
+  // Returns null if there is none.
   Flow* next(uint64_t now_ns) HETCOMM_UNDER_BATON;
   bool any_waits() const HETCOMM_UNDER_BATON { return waiting_ > 0; }
-  // Returns when next() must be called; kForever: not before a piece has ended.
+  // Returns when next() must be called, or kForever if it need not be called before a piece has
+  // ended.
   uint64_t next_timer_ns() const HETCOMM_UNDER_BATON;
 
  private:

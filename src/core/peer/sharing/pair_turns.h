@@ -21,16 +21,16 @@ class ListedPair {
   // any are left.
   virtual bool copy_some() HETCOMM_UNDER_BATON = 0;
   virtual void tick(uint64_t now_ns) HETCOMM_UNDER_BATON = 0;
-  // Returns when tick() must be called next; kForever: not at all.
+  // Returns when tick() must be called next, or kForever if it need not be called.
   virtual uint64_t next_timer_ns() const HETCOMM_UNDER_BATON = 0;
   // Returns the sum of Endpoint::unsent_bytes() of the connections over |link|
   // (LinkShares::index_of).
   virtual uint64_t unsent_bytes(size_t link) const HETCOMM_UNDER_BATON = 0;
-  // Ends the pair because memory ran out in the middle of some work. Data may be missing, so this
-  // side can no longer guarantee anything to the peer.
+  // Ends the pair because memory ran out partway through some work. Data may be missing, so this
+  // rank can no longer keep its guarantees to the peer.
   virtual void out_of_memory() HETCOMM_UNDER_BATON = 0;
 
-  // The lists that contain the pair. Only PairTurns changes them.
+  // The lists of PairTurns that contain the pair. Only PairTurns changes these flags.
   struct Listed {
     bool update = false;
     bool acknowledgement = false;
@@ -49,7 +49,7 @@ class PairTurns {
 
   // Adds |pair|. Afterwards, the calls below that schedule work for it never fail.
   void add(ListedPair& pair) HETCOMM_UNDER_BATON;
-  // Forgets all pairs before they are destroyed.
+  // Removes all pairs. Called before they are destroyed.
   void clear() HETCOMM_UNDER_BATON;
 
   // Schedules send_update() for the end of this pass.
@@ -58,9 +58,8 @@ class PairTurns {
     pair.listed.update = true;
     updates_.push_back(&pair);
   }
-  // Schedules send_update() for the next pass if a background thread is there to run it, and
-  // otherwise for this pass. If this rank sends a message earlier, that message carries the
-  // acknowledgement.
+  // Schedules send_update() for the next pass if a background thread runs the engine, and otherwise
+  // for this pass. If this rank sends a message earlier, that message carries the acknowledgement.
   void acknowledgement_due(ListedPair& pair) HETCOMM_UNDER_BATON;
   // Schedules copy_some() in every pass until it returns false.
   void copies_due(ListedPair& pair) HETCOMM_UNDER_BATON;
@@ -83,7 +82,8 @@ class PairTurns {
   Engine& engine_;
   std::vector<ListedPair*> pairs_;
   std::vector<ListedPair*> updates_;
-  std::vector<ListedPair*> acknowledgements_;  // due next pass; counted by Engine::work_left()
+  std::vector<ListedPair*> acknowledgements_;  // due in the next pass; counted by
+                                               // Engine::work_left()
   uint64_t pass_ = 0;                          // number of the last pass that has begun
   uint64_t acknowledgements_pass_ = 0;         // pass that added the first acknowledgement
   std::vector<ListedPair*> copying_;

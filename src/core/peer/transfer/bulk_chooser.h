@@ -16,15 +16,14 @@ namespace hetcomm {
 
 class BulkChooser {
  public:
-  // Chooses put or get for the next transfer of |bytes|, if both are possible. Returns true for a
-  // get. Without |may_try| the transfer belongs to no trial.
+  // Chooses put or get for the next transfer of |bytes|, for which both are possible. Returns true
+  // for a get. If |may_try| is false, the transfer is not part of a trial.
   bool prefer_get(uint64_t bytes, bool may_try = true) HETCOMM_UNDER_BATON;
   // Records that a transfer took |elapsed_ns| of the pair's time.
   void measured(uint64_t bytes, bool by_get, uint64_t elapsed_ns) HETCOMM_UNDER_BATON;
-  // Records that a get of |bytes| failed, so that puts moved the rest. No more gets of this size
-  // class follow.
+  // Records that a get of |bytes| failed and puts move the rest. This size class uses no more gets.
   void get_failed(uint64_t bytes) HETCOMM_UNDER_BATON;
-  // Returns the measured cost in ns per byte; 0: not measured.
+  // Returns the measured cost in ns per byte, or 0 if it is unknown or reads have failed.
   double cost(uint64_t bytes, bool by_get) const HETCOMM_UNDER_BATON;
 
  private:

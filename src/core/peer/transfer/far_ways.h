@@ -1,13 +1,13 @@
-// FarWays decides whether bulk data on a device goes directly or staged over a network interface
-// beyond the device's root complex.
+// FarWays decides whether bulk data in device memory is moved directly or staged over a network
+// interface that is beyond the device's root complex (a far network interface).
 //
-// Between root complexes a direct access may be slower than a copy to the host that a near network
-// interface reads. Which way is faster depends on the machine and on its load. Both are therefore
-// measured repeatedly on the transfers of a pair, for each device, direction and size class
-// (bulk_chooser.h). Staging has to be clearly faster, since it uses more of the host.
+// Direct access across root complexes can be slower than staging through host memory. The faster
+// way depends on the machine and on its load. Both are therefore measured repeatedly on the
+// transfers of a pair, for each device, direction and size class (bulk_chooser.h). Staging is
+// chosen only if it is clearly faster, since it uses more resources of the host.
 //
-// Each end of a transfer may have this choice, without knowing about the other's. The ends
-// alternate their trials by transfer number, so that neither measures the other's trial. All
+// Each end of a transfer can have this choice, and does not know the other end's choice. The ends
+// alternate their trials by the number of the transfer, so neither measures the other's trial. All
 // callers hold the baton.
 #pragma once
 
@@ -26,17 +26,17 @@ namespace hetcomm {
 
 class FarWays {
  public:
-  // The choice for one transfer, and how its bytes went.
+  // The choice for one transfer, and a record of the way that its bytes were moved.
   struct Choice {
     bool made = false;
     bool staged = false;
     size_t device = 0;
     StreamDirection direction = StreamDirection::kToHost;
     uint64_t since_ns = 0;
-    bool changed = false;      // some bytes may not have gone as |staged| says
-    uint64_t moved_bytes = 0;  // bytes that took the chosen way over far network interfaces
+    bool changed = false;      // some bytes may not have been moved as |staged| says
+    uint64_t moved_bytes = 0;  // bytes moved the chosen way over far interfaces
 
-    // Records that the rest goes directly, since there is no memory for staging.
+    // Records that the rest is moved directly because there is no memory for staging.
     void give_up_staging() {
       staged = false;
       changed = true;
@@ -57,17 +57,18 @@ class FarWays {
             .since_ns = now_ns};
   }
   // Records that the transfer of |bytes| for which |choice| was made has succeeded. The time counts
-  // only if all bytes went the chosen way, and none over a network interface near the device.
+  // only if all bytes were moved the chosen way, and none over a network interface near the device.
   void measured(const Choice& choice, uint64_t bytes, uint64_t now_ns) HETCOMM_UNDER_BATON {
     const auto user = users_.find({choice.device, choice.direction});
     if (user == users_.end()) return;
-    // The time counts from the transfer's beginning or, if later, from the end of its predecessor.
+    // The time counts from the beginning of the transfer or, if that is later, from the end of the
+    // previous one.
     const uint64_t from =
         std::max(choice.since_ns, std::exchange(user->second.last_end_ns, now_ns));
     if (choice.changed || choice.moved_bytes != bytes) return;
     user->second.chooser.measured(bytes, choice.staged ? kStaged : kDirect, now_ns - from);
   }
-  // Returns readable text. Each line gives the costs for one device, direction and size.
+  // Returns a readable text. Each line gives the costs for one device, direction and size.
   std::string explain() const HETCOMM_UNDER_BATON;
 
  private:
@@ -76,8 +77,8 @@ class FarWays {
   static constexpr bool kDirect = false;
   static constexpr bool kStaged = true;
 
-  // The two ends take turns with their trials: each turn has this many transfers. The first trials
-  // of both ways fit into one turn.
+  // The two ends take turns with their trials. A turn lasts for this many transfers, which is
+  // enough for the first trials of both ways.
   static constexpr uint64_t kTurn = 8;
   static_assert(kTurn >= 2 * TwoWays::kBurst);
 

@@ -36,8 +36,8 @@ bool MessageReceiver::keep_eager(const WireHeader& header, ConstByteSpan payload
   return true;
 }
 
-// Makes a record, with room for eager bytes, for a message that has not completely arrived. If
-// memory runs out, fails the pair and returns null.
+// Creates the record of a message that has begun to arrive, with space for its eager bytes if
+// |keeps| is kBytes. If memory runs out, ends the pair and returns null.
 Incoming* MessageReceiver::new_message(uint64_t tag, uint64_t length, uint64_t credit,
                                        Keeps keeps) {
   void* memory = data().blocks.take(sizeof(Incoming));
@@ -72,7 +72,7 @@ void MessageReceiver::receive_first(const WireHeader& header, ConstByteSpan payl
   count_received(length);
   MatchTable* table = table_for(header);
   Operation* receive = match(table, header.tag);
-  // If the receive is in host memory, the fragments go straight there.
+  // If the receive is in host memory, the fragments are copied directly into it.
   const bool direct = receive != nullptr && receive->buffers.on_host;
   Incoming* message = new_message(header.tag, length, length + kMessageCost,
                                   direct ? Keeps::kNothing : Keeps::kBytes);
@@ -87,15 +87,15 @@ void MessageReceiver::receive_first(const WireHeader& header, ConstByteSpan payl
   receive_more(WireHeader{.kind = MessageKind::kEagerMore}, payload);
 }
 
-// Takes the first matching receive out of |table|, which may be null. Returns null if there is no
-// such receive.
+// Removes and returns the first matching receive of |table|, which may be null. Returns null if
+// there is no such receive.
 Operation* MessageReceiver::match(MatchTable* table, uint64_t tag) {
   Operation* receive = table != nullptr ? table->match_message(rank(), tag) : nullptr;
   if (receive != nullptr) receive->phase = OperationPhase::kSubmitted;
   return receive;
 }
 
-// Records that the bytes of |message| follow in fragments.
+// Records that the bytes of |message| are still to arrive, in fragments.
 void MessageReceiver::await_bytes(Incoming& message, MatchTable* table, Operation* receive,
                                   const WireHeader& header) {
   arriving_.add(message);
@@ -174,9 +174,9 @@ void MessageReceiver::receive_announced(const WireHeader& header, ConstByteSpan 
   hand_over(*message, *table, match(table, header.tag), header);
 }
 
-// Tells the sender that the message will never be received.
+// Notifies the sender that the message will never be received.
 void MessageReceiver::refuse_announced(uint32_t channel, uint64_t sender_id) {
-  // The sender learns of an abort separately.
+  // The sender is notified of an abort separately.
   if (data().channels.is_aborted(channel)) return;
   const Channel* const own = data().channels.find(channel);
   if (own != nullptr && !own->closed) {
@@ -186,7 +186,7 @@ void MessageReceiver::refuse_announced(uint32_t channel, uint64_t sender_id) {
   }
 }
 
-// Records in |message| where its data is, as |announcement| says.
+// Records in |message| the location of its data, which |announcement| contains.
 void MessageReceiver::announce(Incoming& message, const AnnounceBody& announcement) {
   announced_.make_room();  // does not throw, since the constructor called it first
   announced_.insert(message, announcement.sender_id);
@@ -197,7 +197,8 @@ void MessageReceiver::announce(Incoming& message, const AnnounceBody& announceme
   message.transports = announcement.transports;
 }
 
-// Gives |message| to its matched |receive|. If |receive| is null, queues |message| as unexpected.
+// Attaches |message| to |receive|, which it was matched with. If |receive| is null, queues
+// |message| as unexpected.
 void MessageReceiver::hand_over(Incoming& message, MatchTable& table, Operation* receive,
                                 const WireHeader& header) {
   if (receive == nullptr) {
@@ -207,8 +208,8 @@ void MessageReceiver::hand_over(Incoming& message, MatchTable& table, Operation*
   }
 }
 
-// Handles an eager message whose bytes this side reads directly. It reads them at once, since the
-// sender does not wait for a receive.
+// Handles an eager message whose bytes this rank reads from the sender's memory. It reads them
+// immediately, since the sender does not wait for a matching receive.
 void MessageReceiver::receive_pull(const WireHeader& header, ConstByteSpan payload) {
   PullBody body;
   const uint64_t length = length_of(header);
@@ -222,8 +223,8 @@ void MessageReceiver::receive_pull(const WireHeader& header, ConstByteSpan paylo
   count_received(length);
   MatchTable* table = table_for(header);
   if (table == nullptr) {
-    // No match table takes the message. This rank drops it and reports it done, so that the sender
-    // ends.
+    // The message will never be received. This rank drops it and reports it as done, which
+    // completes the send.
     association_.give_back_credit(credit);
     association_.send_protocol(MessageKind::kDone, body.sender_id, 0);
     return;
@@ -241,7 +242,7 @@ void MessageReceiver::receive_pull(const WireHeader& header, ConstByteSpan paylo
   const Code code = direct ? pull(body, receive->extents(), std::min(length, receive->length))
                            : pull(body, Extents(&own, 1), length);
   if (code != Code::kOk) {
-    // The sender copies the message after all, or will report why not.
+    // The sender then copies the message into the connection, or reports why it cannot.
     const bool works = code == Code::kCancelled || code == Code::kPeerLost;
     if (!works && pull_chooser_.failed(length)) tell_pull_pause(length);
     message->sender_id = body.sender_id;
@@ -264,8 +265,8 @@ void MessageReceiver::receive_pull(const WireHeader& header, ConstByteSpan paylo
   if (tells) tell_pull_pause(length);
 }
 
-// Reads |length| bytes out of the sender's memory. kCancelled: this connection cannot read them, or
-// can no longer.
+// Reads |length| bytes from the sender's memory. Returns kCancelled if this connection cannot read
+// them, or can no longer do so.
 Code MessageReceiver::pull(const PullBody& from, Extents into, uint64_t length) {
   Rail& rail = association_.receiving_on();
   if (!rail.capabilities().gets_now || from.rail != rail.id || !rail.known) return Code::kCancelled;
@@ -280,7 +281,7 @@ Code MessageReceiver::pull(const PullBody& from, Extents into, uint64_t length) 
   return code;
 }
 
-// Returns whether copying out the arrived eager message should be measured.
+// Returns whether the copy of an eager message of |bytes| that has arrived should be measured.
 bool MessageReceiver::samples(uint64_t bytes) {
   if (!association_.receiving_on().capabilities().gets_now) return false;
   if (association_.receiving_on().capabilities().prefers_get && pull_chooser_.insist(bytes)) {
@@ -299,7 +300,8 @@ void MessageReceiver::tell_pull_pause(uint64_t bytes) {
                              pull_chooser_.pause_of(pull_class));
 }
 
-// Matches |message|, which is in no list yet, with |receive|. If memory runs out, both end.
+// Matches |message|, which is in no list yet, with |receive|. If memory runs out, frees |message|,
+// fails |receive| and throws std::bad_alloc.
 void MessageReceiver::attach_new(Incoming& message, Operation& receive) {
   receive.phase = OperationPhase::kSubmitted;  // in no list
   try {
@@ -315,7 +317,7 @@ void MessageReceiver::attach_new(Incoming& message, Operation& receive) {
 
 void MessageReceiver::attach(Incoming& message, Operation& receive) {
   if (message.rendezvous) {
-    // The message stays where it is if there is no memory.
+    // If this throws, the message stays in the list that it is in.
     auto transfer = make_pooled<ReceiveTransfer>(data().blocks, transfers_, receive, message);
     if (message.queued) message.table->remove_unexpected(&message);
     receive.carrier = &association_.pair();
@@ -332,7 +334,8 @@ void MessageReceiver::attach(Incoming& message, Operation& receive) {
     receive.carrier = &association_.pair();
     receive.phase = OperationPhase::kArriving;
     if (message.bytes != nullptr && receive.buffers.on_host) {
-      // The bytes that have arrived move now. The rest goes directly to the receive.
+      // The bytes that have arrived are copied to the receive now. The rest will be copied there
+      // directly.
       const uint64_t part = std::min(message.received, receive.length);
       scatter(receive.extents(), 0, message.payload().first(part));
       message.drop_bytes(data().blocks);
@@ -402,7 +405,7 @@ void MessageReceiver::fail_everything(const Status& why) {
   }
 }
 
-// Drops a rendezvous that the sender took back and that may still be queued here.
+// Drops a rendezvous that the sender has withdrawn, if it is still queued here.
 void MessageReceiver::drop_withdrawn(uint64_t sender_id) {
   Incoming* const found = announced_.find(sender_id);
   if (found == nullptr || !found->queued) return;
@@ -411,14 +414,14 @@ void MessageReceiver::drop_withdrawn(uint64_t sender_id) {
   free(*found);
 }
 
-// Handles the sender's early end of a message: an eager one with missing bytes, or a rendezvous.
+// Handles the withdrawal of a message by its sender: an eager one with missing bytes, or a
+// rendezvous.
 void MessageReceiver::receive_withdraw(const WireHeader& header, ConstByteSpan payload) {
   const PeerReason why(rank(), header, payload);
   if (Incoming* message = arriving_.find(header.tag); message != nullptr) {
     arriving_.remove(*message);
     if (message->queued) message->table->remove_unexpected(message);
-    // If the communicator was aborted, the abort itself ends the receive, so that it gets the
-    // abort's reason.
+    // If the communicator was aborted, the abort itself ends the receive, with the abort's reason.
     if (message->operation != nullptr && !why.is_abort()) {
       Operation& receive = *message->operation;
       receive.carrier = nullptr;

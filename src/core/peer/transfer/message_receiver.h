@@ -26,8 +26,8 @@ class ArrivingList {
     message.next_arriving = first_;
     first_ = &message;
   }
-  // Finds the message of the sender's transfer |sender_id|; 0: the one that arrives in fragments.
-  // Returns null if there is none.
+  // Finds the message of the sender's transfer |sender_id| or, if that is 0, the one that arrives
+  // in fragments. Returns null if there is none.
   Incoming* find(uint64_t sender_id) const HETCOMM_UNDER_BATON {
     Incoming* at = first_;
     while (at != nullptr && at->sender_id != sender_id) at = at->next_arriving;
@@ -82,7 +82,8 @@ class MessageReceiver final : public IncomingOwner {
   void receive_withdraw(const WireHeader& header, ConstByteSpan payload) HETCOMM_UNDER_BATON;
 
   // --- messages that are matched later ---
-  // Delivers |message|, which was queued as unexpected, to |receive|.
+  // Matches |message| with |receive|, which gets its bytes now or when they arrive. If |message| is
+  // queued as unexpected, removes it from the queue.
   void attach(Incoming& message, Operation& receive) HETCOMM_UNDER_BATON;
   // Matches |receive| with the message that |body| announces.
   void attach_announced(Operation& receive, const AnnounceBody& body,
@@ -91,18 +92,18 @@ class MessageReceiver final : public IncomingOwner {
   // dropped.
   void detach(Operation& receive) HETCOMM_UNDER_BATON;
   enum class Tell : uint8_t { kSender, kNobody };
-  // Drops |message|, which will never be received and is in no match table. |tell|: whether the
-  // sender is told, if it still has the data.
+  // Drops |message|, which will never be received and is in no match table. |tell| says whether to
+  // notify the sender if it still has the data.
   void drop(Incoming& message, Tell tell) HETCOMM_UNDER_BATON;
   // Frees |message|, which is no longer in any list and whose credit no longer counts.
   void free(Incoming& message) HETCOMM_UNDER_BATON;
-  // Ends the receives whose bytes are arriving, and frees all messages with missing bytes, because
+  // Fails the receives whose bytes are arriving, and frees all messages with missing bytes, because
   // the pair is lost.
   void fail_everything(const Status& why) HETCOMM_UNDER_BATON;
 
   // Returns whether no eager message has missing bytes.
   bool is_whole() const HETCOMM_UNDER_BATON { return arriving_.empty(); }
-  // Returns whether match tables hold messages whose data is at the sender.
+  // Returns whether match tables hold messages whose data is still at the sender.
   bool holds_announced() const HETCOMM_UNDER_BATON { return announced_.count() > 0; }
 
  private:
@@ -110,7 +111,7 @@ class MessageReceiver final : public IncomingOwner {
 
   DataServices& data() HETCOMM_UNDER_BATON { return transfers_.data(); }
   int rank() const HETCOMM_UNDER_BATON { return association_.rank(); }
-  // Returns the match table for a message; null if the message will never be received.
+  // Returns the match table for a message, or null if the message will never be received.
   MatchTable* table_for(const WireHeader& header) HETCOMM_UNDER_BATON {
     return data().channels.match_table(channel_of(header), (header.flags & kFlagCollective) != 0);
   }
@@ -170,7 +171,7 @@ class MessageReceiver final : public IncomingOwner {
   PullChooser pull_chooser_;
 };
 
-// Returns the receiver that made |message|.
+// Returns the receiver that created |message|.
 inline MessageReceiver& receiver_of(const Incoming& message) {
   return static_cast<MessageReceiver&>(*message.owner);
 }

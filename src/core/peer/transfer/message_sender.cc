@@ -11,8 +11,8 @@ namespace {
 
 // A message is pushed if the receiver has read none for this long.
 constexpr uint64_t kPushAfterNs = 200'000;
-// The time for which this side handles arrived messages before it counts a delay against the
-// receiver.
+// If a message seems to be late, this rank first handles arrived messages for this time. An answer
+// of the receiver may be among them.
 constexpr uint64_t kPushGraceNs = 20'000;
 
 }  // namespace
@@ -40,7 +40,7 @@ bool MessageSender::send_at_once(uint32_t channel, uint64_t tag, iovec bytes) {
   return true;
 }
 
-// Sends an eager message that the receiver may want to pull.
+// Sends an eager message that is long enough to be pulled by the receiver.
 bool MessageSender::start_long(Operation& send) {
   const uint64_t length = send.length;
   if (!current().capabilities().gets_now || length > PullClass::kMaxBytes) {
@@ -76,8 +76,7 @@ bool MessageSender::start_pulled(Operation& send, PoolPtr<SendTransfer> transfer
   return true;
 }
 
-// Queues a message that the receiver does not read, so that its bytes are copied. The receiver may
-// not call the library for a long time, and the send must not wait for that.
+// The send must not wait for the receiver, which may not call the library for a long time.
 void MessageSender::push(SendTransfer& transfer) {
   const uint64_t id = transfer.id();
   Operation& send = transfer.take_back();
@@ -87,8 +86,8 @@ void MessageSender::push(SendTransfer& transfer) {
 
 void MessageSender::push_overdue(uint64_t now_ns) {
   push_at_ns_ = kForever;
-  // Answers may have arrived that this side has not handled, since it did not call the library for
-  // a long time.
+  // If this rank has not called the library for a long time, answers may have arrived that it has
+  // not handled yet.
   const bool graced = std::exchange(push_grace_, false);
   transfers_.sends().for_each([&](SendTransfer& transfer) HETCOMM_UNDER_BATON {
     if (!transfer.is_pulled()) return;
@@ -111,7 +110,7 @@ void MessageSender::pull_answered(uint64_t bytes) {
 }
 
 // Sends an eager message that needs several transport messages. The receiver copies one while this
-// side fills the next.
+// rank fills the next.
 bool MessageSender::send_fragments(Operation& send) {
   const uint64_t limit = current().capabilities().max_payload_bytes;
   const uint64_t pull_id = send.run.pull_id;

@@ -1,10 +1,10 @@
-// MessageSender sends messages of the user.
+// MessageSender sends the user's messages to one peer.
 //
-// A short message is copied onto the connection (eager), in fragments if it is longer than one
-// transport message. The receiver may read a longer eager message instead (pulled). If it does not
-// read the message soon, the sender copies it after all (pushed). Eager messages cost credit. If
-// there is no credit, or the message is large or on a device, it is announced first (rendezvous).
-// All callers hold the baton.
+// A short message is copied into the connection (eager), in fragments if it is longer than one
+// transport message. The receiver can read a longer eager message from the sender's memory instead
+// (pulled). If it does not read the message soon, the sender copies the message into the connection
+// (pushed). Eager messages cost credit. If there is not enough credit, or if the message is large
+// or in device memory, it is announced first (rendezvous). All callers hold the baton.
 #pragma once
 
 #include <cstdint>
@@ -24,12 +24,12 @@ class MessageSender {
   MessageSender(const MessageSender&) = delete;
   MessageSender& operator=(const MessageSender&) = delete;
 
-  // Sends a message whole if that is possible at once, and completes the send. Otherwise returns
-  // false and sends nothing; start() then sends the message or reports why not.
+  // Sends a short message immediately if the connection accepts it, and returns true. The send is
+  // then complete. Otherwise sends nothing and returns false. The caller then has to use start().
   bool send_at_once(uint32_t channel, uint64_t tag, iovec bytes) HETCOMM_UNDER_BATON;
   // Starts |send|, which is in no list. Requires that the association may send. Returns true if
-  // |send| has permanently left the outbox, complete or as a separate transfer. Returns false if
-  // the caller must try again later. May throw std::bad_alloc.
+  // |send| has completed or continues as a transfer. Returns false if the caller must try again
+  // later. May throw std::bad_alloc.
   bool start(Operation& send) HETCOMM_UNDER_BATON {
     if ((send.run.sent | send.run.pull_id) != 0) return send_fragments(send);
     const uint64_t cost = send.length + kMessageCost;
@@ -40,19 +40,19 @@ class MessageSender {
     return start_rendezvous(send);
   }
 
-  // Records that the receiver wants messages of |pull_class| to be pulled if they begin at least
-  // |pause| after the previous one.
+  // Records the receiver's decision that messages of |pull_class| are pulled if they begin more
+  // than |pause| after the previous one. See kPullAll for the unit.
   void learn_pause(size_t pull_class, uint64_t pause) HETCOMM_UNDER_BATON {
     rule_.told(pull_class, pause);
   }
   // Records that the receiver has read a message of |bytes|.
   void pull_answered(uint64_t bytes) HETCOMM_UNDER_BATON;
-  // Queues the message of |transfer|, which the receiver cannot read, to be copied when the outbox
-  // is pumped next.
+  // Puts the message of |transfer|, which the receiver has not read, back into the outbox, so it is
+  // copied into the connection.
   void push(SendTransfer& transfer) HETCOMM_UNDER_BATON;
   // Pushes the messages that were not pulled in time or can no longer be pulled.
   void push_overdue(uint64_t now_ns) HETCOMM_UNDER_BATON;
-  // Returns when push_overdue() must be called next; kForever: not at all.
+  // Returns when push_overdue() must be called next, or kForever if it need not be called.
   uint64_t push_at_ns() const HETCOMM_UNDER_BATON { return push_at_ns_; }
   // Stops pushing permanently.
   void stop_pushing() HETCOMM_UNDER_BATON { push_at_ns_ = kForever; }
@@ -102,7 +102,7 @@ class MessageSender {
   TransferTable& transfers_;
   PullRule rule_;
   uint64_t pull_answered_ns_ = 0;   // when the peer last read a message
-  uint64_t push_at_ns_ = kForever;  // when to look for messages that were not pulled
+  uint64_t push_at_ns_ = kForever;  // when to check for messages that were not pulled
   bool push_grace_ = false;         // some messages were late, and are checked a second time
 };
 

@@ -6,7 +6,7 @@
 namespace hetcomm {
 namespace {
 
-// Pulling replaces copying only if it costs less than this fraction.
+// Pulling replaces copying only if it costs less than this fraction of the cost of copying.
 constexpr double kClearly = 0.8;
 // A message is isolated if it begins later than this after the previous one. The unit is the time
 // to pull one message. Ping-pong messages begin two such times apart, and messages in a stream one.
@@ -111,7 +111,8 @@ bool PullChooser::Class::measured(Way way, double sample, double elapsed_ns, uin
   }
   if (ways.cost(way) == 0) ways.set_cost(way, sample);
   if (way != in_use() && !only_alone()) {
-    // The sender did not yet know of the end of a trial. If this continues, it has another cause.
+    // The sender had not yet been notified that a trial has ended. If this continues, it has
+    // another cause.
     astray += count;
     if (astray <= kMaxAstray) ways.charge(extra_ns(in_use(), bytes) * count);
     return false;

@@ -1,6 +1,6 @@
 // PullChooser and PullRule decide which eager messages a rank pulls. To pull a message means to
-// read it out of the sender's memory while handling it. Otherwise, the sender copies the message
-// into the connection, and the receiver copies it out.
+// read it from the sender's memory while handling it. Otherwise, the sender copies the message into
+// the connection, and the receiver copies it out.
 //
 // The receiver decides, for each size class. It measures the cost of copying a message out and the
 // cost of reading one, and learns from the sender the cost of copying one in. Periodically it tries
@@ -19,7 +19,7 @@
 
 namespace hetcomm {
 
-// Size classes of eager messages that may be pulled.
+// Size classes of eager messages that can be pulled.
 struct PullClass {
   static constexpr uint64_t kMinBytes = 16 << 10;  // smaller messages are not pulled
   // Larger messages are not pulled, since a read cannot be interrupted.
@@ -32,14 +32,15 @@ struct PullClass {
   }
 };
 
-// The two extreme values of the pause of a size class, in ns per KiB of a message. A message is
-// pulled if it begins at least this pause after the previous one. Values in between mean that only
-// isolated messages are pulled. In a stream of messages, both sides copy at the same time. For an
-// isolated message, the receiver's copy has to wait for the sender's.
+// The two extreme values of a size class's pause, in ns per KiB of a message. A message is pulled
+// if it begins more than this pause after the previous one. With values in between, only isolated
+// messages are pulled. In a stream of messages, both sides copy at the same time. For an isolated
+// message, the receiver's copy has to wait for the sender's, which makes pulling faster in more
+// cases.
 inline constexpr uint64_t kPullAll = 0;
 inline constexpr uint64_t kPullNone = UINT64_MAX;
 
-// PullChooser is the receiver's half. It decides.
+// PullChooser is the receiver's half, which makes the decisions.
 class PullChooser {
  public:
   // Returns whether the next message to be copied out should be measured. Only a few are, since
@@ -49,12 +50,13 @@ class PullChooser {
   // carried it in |pieces| messages. took(), pulled(), failed() and insist() return true if the new
   // pause_of() of the class must be sent to the sender.
   bool took(uint64_t bytes, uint64_t elapsed_ns, uint64_t pieces) HETCOMM_UNDER_BATON;
-  // Records that a message was read in |elapsed_ns|. The sender's copying costs
-  // |sender_ns_per_mib|; 0: unknown.
+  // Records that a message was read in |elapsed_ns|. |sender_ns_per_mib| is the cost of the
+  // sender's copy, or 0 if it is unknown.
   bool pulled(uint64_t bytes, uint64_t elapsed_ns, uint64_t sender_ns_per_mib) HETCOMM_UNDER_BATON;
   // Records that a read failed.
   bool failed(uint64_t bytes) HETCOMM_UNDER_BATON;
-  // Makes this side pull all later messages of the size class, as the user requested.
+  // Switches the size class to pulling without trials, as the user requested. Has no effect if a
+  // read has failed.
   bool insist(uint64_t bytes) HETCOMM_UNDER_BATON;
 
   uint64_t pause_of(size_t pull_class) const HETCOMM_UNDER_BATON {
@@ -63,10 +65,10 @@ class PullChooser {
 
  private:
   static constexpr uint32_t kSampled = 16;  // one message in this many is measured
-  // A trial of pulling ends once this many messages have been copied during it. The sender has then
-  // not changed to pulling.
+  // A trial of pulling ends once this many messages have been copied during it. In this case the
+  // sender has not switched to pulling.
   static constexpr uint32_t kLongestTrial = 256;
-  // After a trial, at most this many messages that still go by the slower method count as its cost.
+  // After a trial, at most this many messages that still use the slower way count as its cost.
   static constexpr uint32_t kMaxAstray = 16;
   // The cost of the two additional short messages that pulling needs.
   static constexpr double kExtraNs = 300;
@@ -79,7 +81,7 @@ class PullChooser {
     double pieces = 1;
     uint32_t taken = 0;         // messages copied out so far; each kSampled-th is measured
     uint32_t beside_trial = 0;  // messages copied since a trial of pulling began
-    uint32_t astray = 0;        // messages that went the wrong way since the last trial
+    uint32_t astray = 0;        // messages that used the wrong way since the last trial
     bool insisted = false;
 
     bool only_alone() const { return resolved != kPullAll && resolved != kPullNone; }
@@ -104,7 +106,7 @@ class PullChooser {
   std::array<Class, PullClass::kCount> classes_;
 };
 
-// PullRule is the sender's half. It follows the receiver's decision.
+// PullRule is the sender's half, which follows the receiver's decisions.
 class PullRule {
  public:
   void told(size_t pull_class, uint64_t pause) HETCOMM_UNDER_BATON;
@@ -137,13 +139,13 @@ class PullRule {
   // Returns whether the next message to be copied should be measured.
   bool samples_next(uint64_t bytes) HETCOMM_UNDER_BATON;
   void copied(uint64_t bytes, uint64_t elapsed_ns) HETCOMM_UNDER_BATON;
-  // Returns the median cost of the last samples; 0: too few samples yet.
+  // Returns the median cost of the last samples, in ns per MiB, or 0 if there are too few samples.
   uint64_t copy_ns_per_mib(uint64_t bytes) const HETCOMM_UNDER_BATON;
 
  private:
   static constexpr uint32_t kSampled = 16;  // one message in this many is measured
   static constexpr size_t kSamples = 3;
-  static constexpr uint32_t kMinCopied = 16;  // fewest messages copied after a late one
+  static constexpr uint32_t kMinCopied = 16;  // minimum number of messages copied after a late one
   static constexpr uint32_t kMaxCopied = 1 << 16;
 
   struct Class {

@@ -9,7 +9,7 @@
 namespace hetcomm {
 namespace {
 
-constexpr size_t kPieceBytes = 64;  // text in one protocol message
+constexpr size_t kPieceBytes = 64;  // maximum text in one protocol message
 constexpr uint64_t kMaxExecution = uint64_t{1} << 48;
 
 }  // namespace

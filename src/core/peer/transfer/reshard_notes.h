@@ -20,7 +20,8 @@ class ReshardNotes {
   ReshardNotes(const ReshardNotes&) = delete;
   ReshardNotes& operator=(const ReshardNotes&) = delete;
 
-  // Sends |note|, cutting a text that is too long. Never throws, like Association::send_protocol().
+  // Sends |note|, and truncates a text that is too long. Never throws, like
+  // Association::send_protocol().
   void send(const ReshardNote& note) HETCOMM_UNDER_BATON;
 
   // --- messages that arrive on Association::receiving_on() ---

@@ -1,22 +1,22 @@
 // A Track is one end of a series of transfers from one rank to another. The receiver grants the
 // transfers without an announcement.
 //
-// Each transfer is a run. Both ends start runs, numbered from 0: run n of the sender goes into run
-// n of the receiver. The receiver grants a run as soon as it has started it, and the sender finds
-// the grants when it starts the same run. A run costs only its data and one grant per chunk.
-// Nothing is announced or matched. The sending end chooses the track's number, and sends it when it
-// opens the track.
+// Each transfer is a run. Both ends start runs, numbered from 0. The data of run n of the sender is
+// received by run n of the receiver. The receiver grants a run as soon as it has started it, and
+// the sender finds the grants when it starts the same run. A run costs only its data and one grant
+// per chunk. Nothing is announced or matched. The sending end chooses the track's number, and sends
+// it when it opens the track.
 //
 //   sender                                        receiver
-//     kTrackOpen (number)                    -->    takes the end with the same channel and tag
+//     kTrackOpen (number)                    -->    finds the end with the same channel and tag
 //                                           <--    kGrant (run_id) ...
 //     put into the chunk                    -->
 //     kTrackLength, if the message is short  -->
 //
 // A run that ends early at one end also ends at the other. When one end is closed, all later runs
-// of the other end end, too. If both ends know that a run does not take place, both skip it without
-// a message. The sending end reports its position from time to time (kTrackAt). The units above are
-// transfer.h, whose objects carry out single runs, and tracks.h, which has the tracks of a pair.
+// of the other end fail. If both ends know that a run does not take place, both skip it without a
+// message. The sending end reports its position from time to time (kTrackAt). The objects of
+// transfer.h carry out single runs. Tracks (tracks.h) manages the tracks of a pair.
 #pragma once
 
 #include <algorithm>
@@ -38,10 +38,11 @@ namespace hetcomm {
 
 class SendTransfer;
 
-// The terms of an end, by which it finds the other end. Ends of queues with the same |tag| are
-// joined in the order in which they were opened. Ends of redistributions are joined if they have
-// the same |use|, |tag| and |content|. If one of the two ends is gone, |plan| must be equal, too.
-// If |depth| or |most_bytes| of joined ends differ, the track ends with kMismatch.
+// The terms of an end, which determine the other end that it is joined to. Ends of queues with the
+// same |tag| are joined in the order in which they were opened. Ends of redistributions are joined
+// if they have the same |use|, |tag| and |content|. If one of the two ends has already been closed,
+// |plan| must also be equal. If |depth| or |most_bytes| of joined ends differ, the track fails with
+// kMismatch.
 struct TrackTerms {
   uint64_t tag = 0;
   uint64_t most_bytes = 0;
@@ -59,7 +60,7 @@ struct SendRun {
   enum class State : uint8_t {
     kAhead,    // this rank has not started it
     kStarted,  // it has a transfer
-    kUntold,   // it has ended here; the peer is told when it grants the run
+    kUntold,   // it has ended here; the peer is notified when it grants the run
     kStopped,  // it has ended at the receiver, and is not started here
     kOver,
   };
@@ -70,12 +71,13 @@ struct SendRun {
   std::vector<Grant> grants;  // grants that arrived before the start
 };
 
-// The consecutive runs of a sending end that are not over. Their memory is reused.
+// SendRuns holds the consecutive runs of a sending end, from the first one that is not over. Their
+// memory is reused.
 class SendRuns {
  public:
   uint64_t first() const HETCOMM_UNDER_BATON { return first_; }
   uint64_t end() const HETCOMM_UNDER_BATON { return first_ + count_; }
-  // Returns the entry for |run|; null if the run is over or unknown.
+  // Returns the entry for |run|, or null if the run is over or unknown.
   SendRun* find(uint64_t run) HETCOMM_UNDER_BATON {
     return run >= first_ && run - first_ < count_ ? &at(run) : nullptr;
   }
@@ -123,7 +125,7 @@ class SendRuns {
   }
 
  private:
-  static constexpr size_t kGrantsOfRun = 4;  // enough for a common message
+  static constexpr size_t kGrantsOfRun = 4;  // enough for a typical message
 
   SendRun& at(uint64_t run) HETCOMM_UNDER_BATON { return ring_[run & (ring_.size() - 1)]; }
   void grow(uint64_t least) HETCOMM_UNDER_BATON {
@@ -142,7 +144,7 @@ class SendRuns {
   uint64_t count_ = 0;
 };
 
-// The interface of an object that is told of the end of a track, even while no run is in flight.
+// A TrackWatcher is notified when a track is closed, even while no run is in flight.
 class TrackWatcher {
  public:
   // Called in an upcall when a track will start no more runs.
@@ -159,11 +161,11 @@ class Track final : public TrackBase {
   // A receiver grants no run that is this far ahead of its sender. A sending end starts no run
   // while it holds this many.
   static constexpr uint64_t kMaxAhead = 4096;
-  // The furthest that a run may be ahead of the first one that the sender holds.
+  // The furthest that a run can be ahead of the first one that the sender holds.
   static constexpr uint64_t kMaxSpan = 2 * kMaxAhead + 2 * kMaxDepth;
 
-  // |peer|: the other rank, in the job. |channel|: the receiver's channel number. |share| applies
-  // to a sending end only. With a weight of 0, the track is not paced.
+  // |peer| is the number of the other rank in the job, and |channel| is the receiver's channel
+  // number. |share| applies to a sending end only. If its weight is 0, the track is not paced.
   Track(End end, CommunicatorBase& communicator, int peer, uint32_t channel,
         const TrackTerms& terms, const TrackShare& share = {})
       : TrackBase(terms.depth),
@@ -179,9 +181,9 @@ class Track final : public TrackBase {
   uint32_t channel() const { return channel_; }
   const TrackTerms& terms() const { return terms_; }
 
-  // The members from here on need the baton.
-  // Returns why no more runs can start, or kOk. Only the first reason is kept: a rank that has
-  // reported why it ends is soon also lost because it leaves.
+  // The following members require the baton.
+  // Returns why no more runs can start, or kOk. Only the first reason is kept, since a rank that
+  // has reported a reason and then exits is also reported as lost.
   const Status& closed() const HETCOMM_UNDER_BATON { return closed_; }
   void set_closed(const Status& why) HETCOMM_UNDER_BATON {
     if (!closed_.ok()) return;
@@ -190,7 +192,7 @@ class Track final : public TrackBase {
   }
   // Sets the watcher, before the track is opened. |watcher| must outlive the track.
   void set_watcher(TrackWatcher& watcher) { watcher_ = &watcher; }
-  // Returns whether opened() was called, after which number() is known.
+  // Returns whether opened() was called. number() is valid from then on.
   bool is_open() const HETCOMM_UNDER_BATON { return open_; }
   uint32_t number() const HETCOMM_UNDER_BATON { return number_; }
   void opened(uint32_t number) HETCOMM_UNDER_BATON {
@@ -201,25 +203,25 @@ class Track final : public TrackBase {
   uint64_t take_number() HETCOMM_UNDER_BATON { return next_run_++; }
   void pass(uint64_t runs) HETCOMM_UNDER_BATON { next_run_ += runs; }
 
-  // The members from here on are for the sending end.
+  // The following members are for the sending end.
   SendRuns& runs() HETCOMM_UNDER_BATON { return runs_; }
   Pacer::Flow& flow() HETCOMM_UNDER_BATON { return flow_; }
   // True if grants that arrived before their runs will be handled at the end of the pass.
   bool is_left = false;
-  // Returns whether another run fits. A run that does not end keeps all later runs here, so their
-  // number is bounded.
+  // Returns whether another run can start. While a run does not end, all later runs are held in
+  // runs(), so their number is limited.
   bool has_room() HETCOMM_UNDER_BATON {
     return !is_sending() || next_run_ - runs_.first() < kMaxAhead;
   }
-  // Returns whether the peer should be told the position of this end again because it has passed
-  // many runs. The caller must then tell it.
+  // Returns whether the position of this end should be reported to the peer again because it has
+  // advanced by many runs. The caller must then report it.
   bool take_telling() HETCOMM_UNDER_BATON {
     if (next_run_ - told_run_ < kMaxAhead / 2) return false;
     told_run_ = next_run_;
     return true;
   }
-  // Records that the transfer of run |run| has ended with |why|. |peer_knows|: the peer need not be
-  // told.
+  // Records that the transfer of run |run| has ended with |why|. |peer_knows| is true if the peer
+  // does not have to be notified.
   void run_ended(uint64_t run, const Status& why, bool peer_knows) HETCOMM_UNDER_BATON {
     if (SendRun* entry = runs_.find(run); entry != nullptr) {
       entry->transfer = nullptr;
@@ -231,12 +233,12 @@ class Track final : public TrackBase {
     runs_.drop_old();
   }
 
-  // The members from here on are for the receiving end. transports() returns the sender's
-  // transports that are near its data, like AnnounceBody::transports.
+  // The following members are for the receiving end. transports() returns the sender's transports
+  // that are near its data, like AnnounceBody::transports.
   uint64_t transports() const HETCOMM_UNDER_BATON { return transports_; }
   void set_transports(uint64_t transports) HETCOMM_UNDER_BATON { transports_ = transports; }
-  // Returns whether the sender limits its runs to a rate, so that they do not show a connection's
-  // speed.
+  // Returns whether the sender limits its runs to a rate. If so, they do not show how fast a
+  // connection is.
   bool peer_has_rate() const HETCOMM_UNDER_BATON { return peer_has_rate_; }
   void set_peer_has_rate(bool has_rate) HETCOMM_UNDER_BATON { peer_has_rate_ = has_rate; }
   // Records that the sender has started run |run|.

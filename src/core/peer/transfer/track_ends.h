@@ -2,10 +2,10 @@
 // opened its end yet.
 //
 // Ends of queues are joined in order. Ends of redistributions are joined if they have the same
-// content. An end that still exists is preferred to a gone one, which was closed while it waited. A
-// gone end is joined only if it belongs to the same plan, since gone ends of earlier plans may
-// remain. ReshardBoard reports plans that differ. The cost per end grows only with the logarithm of
-// the number of ends. All callers hold the baton.
+// content. Among these, an existing end is preferred to a gone one, which is an end that was closed
+// while it waited. A gone end is joined only if it belongs to the same plan, since gone ends of
+// earlier plans may remain. ReshardBoard reports plans that differ. The cost per end grows only
+// with the logarithm of the number of ends. All callers hold the baton.
 #pragma once
 
 #include <algorithm>
@@ -21,7 +21,7 @@
 
 namespace hetcomm {
 
-// Two ends may be joined only if their keys are equal.
+// Two ends can be joined only if their keys are equal.
 struct TrackKey {
   uint32_t channel = 0;  // the receiver's channel
   uint32_t use = 0;      // TrackTerms::use
@@ -63,8 +63,9 @@ class TrackEnds {
       throw;
     }
   }
-  // Removes and returns the end that matches these terms. Also removes gone ends that arrived
-  // before it, since they can no longer match.
+  // Removes and returns the end that matches these terms, if there is one. For a redistribution,
+  // also removes the gone ends with |key| that arrived before it, or all of them if there is no
+  // match. These can no longer match.
   std::optional<End> take(const TrackKey& key, uint64_t content,
                           uint64_t plan) HETCOMM_UNDER_BATON {
     const uint64_t arrival = key.use == 0 ? first(key) : find(key, content, plan);
@@ -76,7 +77,7 @@ class TrackEnds {
     ends_.erase(found);
     return end;
   }
-  // Calls use(end) for the ends that have |name| and are not gone. |use| may make them gone.
+  // Calls use(end) for the ends that have |name| and are not gone. |use| can make them gone.
   template <typename Use>
   void change(uint64_t name, Use&& use) HETCOMM_UNDER_BATON {
     for (auto each = by_name_.lower_bound(name); each != by_name_.end() && each->first == name;) {
@@ -131,7 +132,8 @@ class TrackEnds {
  private:
   static constexpr uint64_t kNone = ~uint64_t{0};
   static constexpr size_t kFirstTidy = 16;
-  // Key, whether the end is gone, content, plan (0 unless gone), and order of arrival.
+  // The key, true if the end is gone, the content, the plan (0 unless gone), and the order of
+  // arrival.
   using ContentKey = std::tuple<TrackKey, bool, uint64_t, uint64_t, uint64_t>;
   using OrderKey = std::tuple<TrackKey, bool, uint64_t>;
 

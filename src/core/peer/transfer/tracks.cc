@@ -17,10 +17,10 @@
 namespace hetcomm {
 namespace {
 
-// The most grants for a run that may arrive before it starts.
+// The most grants for a run that can arrive before it starts.
 constexpr size_t kMaxGrants = 64;
 
-// Returns the name by which the peer knows its end of |track|.
+// Returns the tag of a kTrackClosed that reports that this rank has closed |track|.
 uint64_t end_of(const Track& track) HETCOMM_UNDER_BATON {
   return closed_end(track.number(), !track.is_sending());
 }
@@ -129,7 +129,7 @@ void Tracks::drop_gone() {
   openings_.tidy(gone, [](const Opening&) { return true; });
 }
 
-// Joins |track| to the peer's end, or ends the track if their terms differ.
+// Joins |track| to the peer's end, or closes the track on both ranks if their terms differ.
 void Tracks::bind(Track& track, const TrackOpenBody& body) {
   track.opened(body.number);
   track.set_transports(body.transports);
@@ -164,7 +164,6 @@ void Tracks::start_waiting(Track& track) {
   }
 }
 
-// Forgets |track|, which is being destroyed because open() failed.
 void Tracks::forget(Track& track) {
   pacer_.remove(track.flow(), association_.now_ns());
   unopened_.erase(name_of(track));
@@ -188,8 +187,8 @@ void Tracks::close(Track& track, const Status& why, bool unmatched) {
   const auto own = tracks.find(track.number());
   if (own == tracks.end() || own->second != &track) return;
   tracks.erase(own);
-  // If the track is already closed, the peer knows. The peer learns of an abort separately. A
-  // message from here could arrive before that, and would cut the reason.
+  // If the track is already closed, the peer knows. The peer is notified of an abort separately. A
+  // message from here could arrive first, and would contain only a part of the reason.
   const bool is_aborted = !messaging(track.communicator()).channel().aborted.ok();
   if (!track.closed().ok() || is_aborted) return;
   // A run in untold() has not begun, and neither have the later ones.
@@ -198,8 +197,8 @@ void Tracks::close(Track& track, const Status& why, bool unmatched) {
   if (track.is_sending()) tell_given_up(track);
 }
 
-// Tells the peer about runs that ended here before it granted them, since later grants are no
-// longer read. |track| starts no further runs.
+// Notifies the peer of runs that ended here before it granted them, since later grants are no
+// longer handled. |track| starts no further runs.
 void Tracks::tell_given_up(Track& track) {
   for (uint64_t run = track.runs().first(); run < track.runs().end(); ++run) {
     const SendRun* entry = track.runs().find(run);
@@ -225,7 +224,7 @@ Status Tracks::closed_here() {
   });
 }
 
-// Returns a status that says that the peer's end was opened with other terms.
+// Returns a status that reports that the peer's end was opened with other terms.
 Status Tracks::misfit(const Track& track, const TrackOpenBody& theirs) {
   return status_or_code(Code::kMismatch, [&]() HETCOMM_UNDER_BATON {
     return fmt::format(
@@ -259,12 +258,12 @@ void Tracks::receive_closed(const WireHeader& header, ConstByteSpan payload) {
   end_runs(*track, body.runs, why);
 }
 
-// Ends the runs of |track| in flight, starting at number |from|. No further run starts.
+// Closes |track|, and ends its runs in flight that are numbered |from| or higher.
 void Tracks::end_runs(Track& track, uint64_t from, const Status& why) {
   track.set_closed(why);
   end_waiting(track, why);
   if (track.is_sending()) {
-    // A run that ends may move the other entries.
+    // When a run ends, the other entries may move, so each one is looked up.
     for (uint64_t run = std::max(from, track.runs().first()); run < track.runs().end(); ++run) {
       SendRun* entry = track.runs().find(run);
       if (entry != nullptr && entry->transfer != nullptr) {
@@ -303,7 +302,7 @@ void Tracks::start(Operation& run) {
   }
 }
 
-// Ends |run| before it has begun. The peer knows, or is told separately.
+// Fails |run| before it has begun. The peer knows, or is notified separately.
 void Tracks::refuse(Operation& run, Code code, std::string text) {
   run.phase = OperationPhase::kSubmitted;
   data().completer.complete(run, code, std::move(text));
@@ -313,7 +312,7 @@ void Tracks::refuse(Operation& run, const Status& why) {
   refuse(run, why.code(), text_of_told(run, why));
 }
 
-// Ends the track at both ranks, since its runs no longer correspond.
+// Closes the track on both ranks, since its runs no longer correspond.
 void Tracks::break_off(Track& track, const Status& why) {
   if (track.is_open()) tell_closed(end_of(track), why, TrackClosedBody{});
   end_runs(track, 0, why);
@@ -394,15 +393,16 @@ void Tracks::give_up(Track& track, uint64_t from, uint64_t runs) {
   }
 }
 
-// Tells the peer the position of |track|. A receiver that is far ahead waits for this message.
+// Reports the position of |track| to the peer if it has advanced far. A receiver that is far ahead
+// waits for this message.
 void Tracks::tell_at(Track& track) {
   if (track.is_open() && track.take_telling()) [[unlikely]] {
     association_.send_protocol(MessageKind::kTrackAt, track.number(), track.next_run());
   }
 }
 
-// Gives the transfer of run |number| the grants that arrived before its start. They may end the
-// run.
+// Passes the grants that arrived before the start of run |number| to its transfer. A grant can end
+// the run.
 void Tracks::take_grants(Track& track, uint64_t number) {
   SendRun* entry = track.runs().find(number);
   while (entry != nullptr && entry->transfer != nullptr && !entry->grants.empty()) {
@@ -426,14 +426,14 @@ void Tracks::move_left() {
   left_.erase(left_.begin(), left_.begin() + static_cast<ptrdiff_t>(count));
 }
 
-// Resumes the runs that wait for their turn, one after the other.
+// Resumes the runs of the flows that the pacer allows to send, one flow after the other.
 void Tracks::move_paced() {
   const uint64_t now_ns = association_.now_ns();
   while (Pacer::Flow* flow = pacer_.next(now_ns)) {
     Track* const own = find(sending_, flow->track);
     if (own == nullptr) continue;
     Track& track = *own;
-    // Data of high priority goes first.
+    // Data of high priority is sent first.
     for (const bool high : {true, false}) {
       for (uint64_t run = track.runs().first(); run < track.runs().end(); ++run) {
         const SendRun* entry = track.runs().find(run);
@@ -464,7 +464,7 @@ void Tracks::start_receive(Track& track, Operation& run) {
     try {
       track.make_room();
     } catch (const std::bad_alloc&) {
-      refuse(run, Code::kOutOfMemory, {});  // no run number was taken: the next run gets it
+      refuse(run, Code::kOutOfMemory, {});  // the run number is left to the next run
       return;
     }
     run.phase = OperationPhase::kUnopened;

@@ -25,24 +25,25 @@ class Tracks {
   Tracks(const Tracks&) = delete;
   Tracks& operator=(const Tracks&) = delete;
 
-  // Opens |track|, which must stay valid until close(). |lost|: why the association is lost, or
-  // kOk. No run can start on a lost one. May throw std::bad_alloc.
+  // Opens |track|, which must stay valid until close(). |lost| is the reason why the association is
+  // lost, or kOk. If it is lost, no run can start. May throw std::bad_alloc.
   void open(Track& track, const Status& lost) HETCOMM_UNDER_BATON;
-  // Undoes open(). If the peer was already told of the track, it waits for runs that do not start,
-  // until it closes its end.
+  // Undoes open(). If the peer was already notified of the track, its runs wait until it closes its
+  // end.
   void forget(Track& track) HETCOMM_UNDER_BATON;
-  // Closes |track|, which has no run in flight, and tells the peer |why|. |unmatched|: no end of
-  // the peer matches |track|, not even one with the same terms.
+  // Closes |track|, which has no run in flight, and sends the reason |why| to the peer. |unmatched|
+  // is true if no end of the peer matches |track|, not even one with the same terms.
   void close(Track& track, const Status& why, bool unmatched) HETCOMM_UNDER_BATON;
   // Starts |run|, which is pending, and gives it the next run number.
   void start(Operation& run) HETCOMM_UNDER_BATON;
-  // Skips the next |runs| runs of |track|, which both ends know not to take place. Returns false if
-  // too many runs are held: the caller tries again when a run has ended.
+  // Skips the next |runs| runs of |track|. Both ends know that these runs do not take place.
+  // Returns false if too many runs are held. The caller then has to try again when a run has ended.
   bool skip(Track& track, uint64_t runs) HETCOMM_UNDER_BATON;
-  // Records that |runs| runs starting at |from|, if they are in flight here, do not take place. The
-  // peer knows, so it is not told of their ends. The caller ends them afterwards.
+  // Records that |runs| runs starting at |from| do not take place, as far as they have started
+  // here. The peer knows this, so it is not notified when they end. The caller ends them
+  // afterwards.
   void give_up(Track& track, uint64_t from, uint64_t runs) HETCOMM_UNDER_BATON;
-  // Moves the data of runs that were deferred to the end of the pass or that wait for their turn.
+  // Moves the data of runs that were deferred to the end of the pass, or that wait for the pacer.
   void go_on() HETCOMM_UNDER_BATON {
     if (!left_.empty()) [[unlikely]]
       move_left();
@@ -50,7 +51,7 @@ class Tracks {
       move_paced();
   }
   uint64_t next_timer_ns() const HETCOMM_UNDER_BATON { return pacer_.next_timer_ns(); }
-  // Ends a run in phase kUnopened.
+  // Completes a run in phase kUnopened with |code|.
   void end_unopened(Operation& run, Code code, std::string text) HETCOMM_UNDER_BATON;
 
   // --- messages that arrive on Association::receiving_on() ---
@@ -61,14 +62,15 @@ class Tracks {
   // Handles a grant for run |grant.sender_id|.
   void granted(const Grant& grant) HETCOMM_UNDER_BATON;
   void stopped(uint64_t id, const PeerReason& why) HETCOMM_UNDER_BATON;
-  // Returns the transfer of a run; null if it has none here.
+  // Returns the transfer of run |id|, or null if it has none here.
   SendTransfer* find_send(uint64_t id) HETCOMM_UNDER_BATON;
 
   // --- connections ---
   void rail_failed(const Rail& rail) HETCOMM_UNDER_BATON;
-  // Returns whether grants for runs that have not started name |rail|.
+  // Returns whether |rail| has grants for runs that have not started.
   bool uses(const Rail& rail) HETCOMM_UNDER_BATON;
-  // Ends all tracks because the peer is lost: no more runs start. Transfers end separately.
+  // Closes all tracks because the peer is lost, so no more runs start. Transfers are ended
+  // separately.
   void fail_everything(const Status& why) HETCOMM_UNDER_BATON;
 
  private:
@@ -90,8 +92,8 @@ class Tracks {
     uint64_t content() const { return body.content; }
     bool is_gone() const { return !closed.ok(); }
   };
-  // A receiving end that waits for the peer's end. If this rank closes it first, the peer is told
-  // when it opens the matching end.
+  // A receiving end that waits for the peer's end. If this rank closes it first, the peer is
+  // notified when it opens the matching end.
   struct Unopened {
     uint32_t channel;
     uint32_t use;
@@ -107,8 +109,8 @@ class Tracks {
     bool is_gone() const { return track == nullptr; }
   };
   static constexpr size_t kMaxOpenings = 1u << 16;
-  // The data of longer runs does not move in the call that starts them. A caller that pushes an
-  // item wants to go on computing, so the progress thread copies the data.
+  // The data of longer runs is moved at the end of the pass, not in the call that starts them. The
+  // caller can thus continue its computation while the progress thread copies the data.
   static constexpr uint64_t kMaxAtOnce = 32u << 10;
 
   DataServices& data() HETCOMM_UNDER_BATON { return transfers_.data(); }
@@ -145,8 +147,8 @@ class Tracks {
   TransferTable& transfers_;
   Pacer pacer_;
   uint32_t next_number_ = 0;
-  // Numbers of tracks with started runs whose grants have not been handled. There is room for all
-  // open tracks.
+  // Numbers of tracks with started runs whose grants have not been handled. The capacity is large
+  // enough for all open tracks.
   std::vector<uint32_t> left_;
   std::unordered_map<uint32_t, Track*> sending_;    // indexed by number
   std::unordered_map<uint32_t, Track*> receiving_;  // indexed by the peer's number

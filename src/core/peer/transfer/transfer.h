@@ -1,6 +1,6 @@
 // SendTransfer and ReceiveTransfer are the two sides of a rendezvous: a message whose data waits
-// for its receive. A SendTransfer also stands for a pulled message (kPull). It then waits for
-// kDone, or gives the operation back to be pushed.
+// for its receive. A SendTransfer also represents a pulled message (kPull). It then waits for
+// kDone, or returns the operation to MessageSender, which pushes the message.
 //
 //   sender                                 receiver
 //     kAnnounce (length, readable key) -->    matched with a receive
@@ -14,15 +14,15 @@
 //
 // A run of a track (track.h) has no announcement, and its grants may arrive before it starts.
 //
-// The receiver cuts the message into chunks. For each chunk it chooses where the data lands (the
-// user's memory, or a staging chunk of a device message) and which connection carries it. Chunks
-// whose connection broke are granted again on the next one. The sender stages device memory piece
-// by piece. If a grant allows it, the sender stages data in memory that the receiver can map, and
-// offers it there. Each side then makes one of the two copies through the host. Host bytes are
-// offered, too, if they go to a device. The memory of the grant then stays unused, but the sender
-// may still put any part there instead of offering it. Either side can end the transfer early
-// (kStop, kWithdraw). An operation completes only when no connection and no device copy touches its
-// memory any more.
+// The receiver divides the message into chunks. For each chunk it chooses the memory that receives
+// the data (the user's memory, or a staging chunk for device memory) and the connection that
+// carries it. A chunk whose connection broke is granted again on the next one. The sender stages
+// device memory piece by piece. If a grant allows it, the sender stages data in memory that the
+// receiver can map, and offers it there. Each side then makes one of the two copies through the
+// host. Host memory is also offered if the data is for a device. The memory of the grant is then
+// not used, but the sender can still put any part there instead of offering it. Either side can end
+// the transfer early (kStop, kWithdraw). An operation completes only when no connection and no
+// device copy accesses its memory any longer.
 #pragma once
 
 #include <cstdint>
@@ -51,18 +51,18 @@ class SendTransfer final : public Mortal {
   // Returns the body of the announcement. Exposes the source if the rail supports reads.
   AnnounceBody make_announcement() HETCOMM_UNDER_BATON;
   // Sends |header| and |body|, which contains the result of make_announcement(), to announce
-  // |transfer|'s operation. kOk: the transfer is in progress. Other codes: nothing has left, and
-  // the caller still owns the transfer.
+  // |transfer|'s operation. Returns kOk if the transfer is in progress. Otherwise nothing was sent,
+  // and the caller still owns the transfer.
   template <typename Body>
   static Code announce(PoolPtr<SendTransfer>& transfer, const WireHeader& header,
                        const Body& body) HETCOMM_UNDER_BATON {
     return announce(transfer, header, &body, sizeof(body));
   }
   void announcement_sent() HETCOMM_UNDER_BATON { announced_ = true; }
-  // Records, instead of an announcement, that the receiver was told at |now_ns| to read the
-  // message.
+  // Records that a kPull was sent at |now_ns| instead of an announcement.
   void pull_sent(uint64_t now_ns) HETCOMM_UNDER_BATON { pulled_since_ns_ = now_ns; }
-  // Returns whether the receiver has not read the pulled message, as far as this side knows.
+  // Returns whether this is a pulled message that, as far as this rank knows, the receiver has not
+  // read.
   bool is_pulled() const HETCOMM_UNDER_BATON {
     return pulled_since_ns_ != 0 && !received_ && !ending_;
   }
@@ -71,15 +71,15 @@ class SendTransfer final : public Mortal {
   bool lost_source() const HETCOMM_UNDER_BATON { return source_rail_ == nullptr; }
   uint64_t id() const HETCOMM_UNDER_BATON { return id_; }
   uint64_t length() const HETCOMM_UNDER_BATON { return send_->length; }
-  // Returns whether some of the data has left, or may have.
+  // Returns whether some of the data was sent or read, or may have been.
   bool has_moved() const HETCOMM_UNDER_BATON {
     return put_bytes_ > 0 || !pieces_.empty() || received_;
   }
   bool is_high() const HETCOMM_UNDER_BATON {
     return send_ != nullptr && send_->options.high_priority;
   }
-  // Takes back a pulled message, which the receiver no longer reads. Returns the operation and ends
-  // this object.
+  // Takes back a pulled message. From now on the receiver cannot read it. Returns the operation,
+  // and retires this object.
   Operation& take_back() HETCOMM_UNDER_BATON;
 
   void granted(const Grant& grant) HETCOMM_UNDER_BATON;
@@ -87,16 +87,16 @@ class SendTransfer final : public Mortal {
   void offer_answered(uint32_t number, bool refused) HETCOMM_UNDER_BATON;
   void done() HETCOMM_UNDER_BATON;                          // the receiver has everything
   void stopped(const PeerReason& why) HETCOMM_UNDER_BATON;  // the receiver has ended the transfer
-  // Ends the transfer because its track has ended. The receiver already knows.
+  // Ends the transfer because its track was closed. The receiver already knows.
   void closed(const Status& why) HETCOMM_UNDER_BATON;
-  // Ends the transfer from this side, and tells the receiver.
+  // Ends the transfer early by a decision of this rank, and notifies the receiver.
   void end(Code code, std::string text) HETCOMM_UNDER_BATON;
-  // Stops everything in flight on the broken |rail|. New grants will arrive.
+  // Stops everything in flight on the broken |rail|. The receiver will send new grants.
   void rail_failed(const Rail& rail) HETCOMM_UNDER_BATON;
-  // Resumes after a connection failed or opened, or when its queue's turn has come. Grants may have
-  // waited for pieces that have ended.
+  // Resumes after a connection has failed or opened, or when the pacer allows the transfer's queue
+  // to send. Grants may have been waiting for pieces that have ended.
   void go_on() HETCOMM_UNDER_BATON { start_pieces(); }
-  // Returns whether the transfer has something in flight on |rail|, or will have.
+  // Returns whether the transfer has, or will have, anything in flight on |rail|.
   bool uses(const Rail& rail) const HETCOMM_UNDER_BATON;
 
  private:
@@ -104,7 +104,7 @@ class SendTransfer final : public Mortal {
   struct OpenGrant {
     Grant body;
     uint64_t started = 0;
-    bool direct = false;  // a piece started directly, so the rest does, too
+    bool direct = false;  // a piece was sent directly, so the rest is, too
   };
   static constexpr size_t kMaxPieces = 16;  // most pieces in flight
   static_assert(ChunkPools::kMaxDepth <= kMaxPieces);
@@ -139,19 +139,19 @@ class SendTransfer final : public Mortal {
   uint64_t wire_id_;  // id of the transfer in messages to the receiver
   RemoteKey source_key_;
   Rail* source_rail_ = nullptr;    // where the source was exposed
-  FarWays::Choice far_;            // made when a rail lies beyond the device's root complex
+  FarWays::Choice far_;            // made when a rail is beyond the device's root complex
   std::vector<OpenGrant> grants_;  // grants that are not completely divided into pieces yet
   ChunkPools::Share chunks_;
   FewPooled<Piece, kMaxPieces> pieces_;
   uint64_t accepted_ = UINT64_MAX;  // bytes that the receiver accepts; UINT64_MAX before a grant
   uint64_t put_bytes_ = 0;
-  bool may_lose_ = false;   // a piece went over a rail that may lose it
-  bool announced_ = false;  // the announcement has left
+  bool may_lose_ = false;   // a piece was sent over a rail that may lose it
+  bool announced_ = false;  // the announcement was sent
   uint64_t pulled_since_ns_ = 0;
   bool answered_ = false;
   bool granted_ = false;
   bool peer_knows_ = false;   // the peer knows that the transfer has ended early
-  bool told_length_ = false;  // the receiver of a run was told the length
+  bool told_length_ = false;  // the receiver of a run was sent the length
   bool received_ = false;     // the peer has received all of it
   bool ending_ = false;
   Code code_ = Code::kOk;
@@ -160,7 +160,7 @@ class SendTransfer final : public Mortal {
 
 class ReceiveTransfer final : public Mortal {
  public:
-  // Takes over |receive| for the message that |message| announces.
+  // Carries out |receive|, which was matched with the announced |message|.
   ReceiveTransfer(TransferTable& table, Operation& receive, const Incoming& message);
   ~ReceiveTransfer();
 
@@ -169,25 +169,28 @@ class ReceiveTransfer final : public Mortal {
   void start() HETCOMM_UNDER_BATON;
   uint64_t sender_id() const HETCOMM_UNDER_BATON { return sender_id_; }
   void withdrawn(const PeerReason& why) HETCOMM_UNDER_BATON;  // the sender has ended the message
-  // Ends the transfer from this side, and tells the sender unless everything has arrived.
+  // Ends the transfer early by a decision of this rank, and notifies the sender. Does nothing if
+  // only device copies remain. The sender of a message is not notified of an abort here.
   void end(Code code, std::string text) HETCOMM_UNDER_BATON;
   void rail_failed(const Rail& rail) HETCOMM_UNDER_BATON;
   bool uses(const Rail& rail) const HETCOMM_UNDER_BATON;
   void rail_ready() HETCOMM_UNDER_BATON { start_chunks(); }
-  // Continues with offers after the peer's memory has been mapped, or could not be.
+  // Continues with offers after a request to map the peer's memory has succeeded or failed.
   void take_offers() HETCOMM_UNDER_BATON;
   // Shortens a run's message to |length| bytes. Returns false if it cannot be that short.
   bool shorten(uint64_t length) HETCOMM_UNDER_BATON;
-  // Ends the transfer because its track has ended. The sender already knows.
+  // Ends the transfer because its track was closed. The sender already knows.
   void closed(const Status& why) HETCOMM_UNDER_BATON;
 
  private:
   class Chunk;
   static constexpr size_t kMaxGranted = 16;  // most chunks in flight
   static_assert(ChunkPools::kMaxDepth <= kMaxGranted);
-  // The most bytes of a chunk that are sent again if its connection breaks.
+  // The longest chunk on a connection that may lose data. If the connection breaks, at most this
+  // many bytes of a chunk are sent again.
   static constexpr uint64_t kRegrantBytes = 8u << 20;
-  // The next two constants apply when several connections share the load.
+  // The next two constants apply when several connections share the load: the unit of a chunk's
+  // length, and the most chunks in flight on a connection.
   static constexpr uint64_t kMinShare = 128u << 10;
   static constexpr size_t kChunksPerRail = 2;
 
@@ -234,11 +237,11 @@ class ReceiveTransfer final : public Mortal {
   uint64_t tag_;
   uint64_t length_;
   uint64_t accepted_;
-  uint64_t cut_ = 0;          // bytes turned into chunks so far
-  std::vector<Range> uncut_;  // ranges before |cut_| whose chunks must be cut again
+  uint64_t cut_ = 0;          // bytes divided into chunks so far
+  std::vector<Range> uncut_;  // ranges before |cut_| that must be divided again
   uint64_t finished_ = 0;     // bytes that are in the receive's memory
   bool by_get_ = false;
-  FarWays::Choice far_;  // made when a rail lies beyond the device's root complex
+  FarWays::Choice far_;  // made when a rail is beyond the device's root complex
   bool chosen_ = false;  // chooser() has chosen put or get for host memory, and the choice holds
   bool source_gone_ = false;
   const Origin origin_;

@@ -12,8 +12,8 @@
 namespace hetcomm {
 namespace {
 
-// Returns how many of the |length| bytes starting at |offset| lie in the first |most| extents,
-// counted from there.
+// Returns how many of the |length| bytes starting at |offset| are in the first |most| extents,
+// counted from |offset|.
 uint64_t length_of_extents(Extents extents, uint64_t offset, uint64_t length, uint32_t most) {
   uint64_t covered = 0;
   uint32_t count = 0;
@@ -25,9 +25,9 @@ uint64_t length_of_extents(Extents extents, uint64_t offset, uint64_t length, ui
 
 }  // namespace
 
-// A Chunk is a range of the message in flight. It is granted to the sender or read by this side,
-// then copied to the device if necessary. Offered parts are copied out of the sender's memory at
-// once.
+// A Chunk is a range of the message in flight. It is granted to the sender or read by this rank,
+// and then copied to the device if necessary. Parts that the sender offers are copied directly from
+// the sender's memory.
 class ReceiveTransfer::Chunk final : public BulkOwner,
                                      public CopyHandler,
                                      public PutTarget,
@@ -59,7 +59,7 @@ class ReceiveTransfer::Chunk final : public BulkOwner,
     set_state(State::kWaiting);
     let_go();
   }
-  // Gives the staging chunk back. Nothing may touch its memory any more.
+  // Releases the staging chunk. Requires that nothing accesses its memory any longer.
   void let_go() HETCOMM_UNDER_BATON {
     if (staging_chunk_ != nullptr) {
       transfer_.staging_.give(std::exchange(staging_chunk_, nullptr));
@@ -76,11 +76,11 @@ class ReceiveTransfer::Chunk final : public BulkOwner,
   bool copying() const HETCOMM_UNDER_BATON { return copy_.running() || is_taking(); }
   // Returns whether all bytes have arrived and are being copied.
   bool has_landed() const { return state_ == State::kCopying; }
-  // Returns whether some bytes have arrived, or are about to.
+  // Returns whether any bytes have arrived or are offered.
   bool has_arrived() const { return arrived_ > 0 || !takings_.empty(); }
 
-  // Starts the chunk on |rail|. kPeerLost: retry on the next rail. kUnsupported: the chunk must be
-  // cut again. kCancelled: the transfer has failed.
+  // Starts the chunk on |rail|. Returns kPeerLost if it has to start on the next rail instead,
+  // kUnsupported if its range must be divided again, and kCancelled if the transfer has failed.
   Code start(Rail& rail) HETCOMM_UNDER_BATON {
     if (into_device_ && !transfer_.data().reaches(*transfer_.receive_, rail.ends.own)) {
       return Code::kUnsupported;
@@ -128,7 +128,8 @@ class ReceiveTransfer::Chunk final : public BulkOwner,
     return Code::kOk;
   }
 
-  // Shortens the chunk to |length| bytes. Returns false if more have already arrived.
+  // Shortens the chunk to |length| bytes. Returns false if more have already arrived, or if bytes
+  // are being read or copied.
   bool shorten(uint64_t length) HETCOMM_UNDER_BATON {
     if (state_ == State::kCopying || state_ == State::kReading || arrived_ > length ||
         !takings_.empty()) {
@@ -140,8 +141,8 @@ class ReceiveTransfer::Chunk final : public BulkOwner,
     return true;
   }
 
-  // Drops the chunk, whose grant the sender will never use. Only releases the key, since revoking
-  // it might cost the connection.
+  // Ends the grant of the chunk, which the sender will never use. The key is released instead of
+  // revoked, since revoking it might break the connection.
   void drop() HETCOMM_UNDER_BATON {
     if (state_ != State::kGranted) return;
     rail_->abilities().exposer->release(key_);
@@ -150,8 +151,8 @@ class ReceiveTransfer::Chunk final : public BulkOwner,
     set_state(State::kWaiting);
   }
 
-  // Stops the chunk. On return the connection no longer touches the memory, but a device copy may
-  // still run.
+  // Stops the chunk. On return the connection no longer accesses the memory, but a device copy may
+  // still be running.
   void stop() HETCOMM_UNDER_BATON {
     if (state_ == State::kGranted) {
       rail_->abilities().exposer->revoke(key_);
@@ -171,7 +172,7 @@ class ReceiveTransfer::Chunk final : public BulkOwner,
     set_state(takings_.empty() ? State::kWaiting : State::kEnding);
   }
 
-  // Continues with offers, since the sender's memory may have been mapped.
+  // Continues with pending offers, whose memory may have been mapped.
   void take_offers() HETCOMM_UNDER_BATON {
     for (size_t i = 0; state_ == State::kGranted && i < takings_.size();) {
       const size_t before = takings_.size();
@@ -181,11 +182,11 @@ class ReceiveTransfer::Chunk final : public BulkOwner,
   }
 
  private:
-  // kEnding: the chunk has been stopped, and copies of offered bytes continue.
+  // kEnding: the chunk has been stopped, but copies of offered bytes are still running.
   enum class State : uint8_t { kWaiting, kGranted, kReading, kCopying, kEnding };
   static constexpr size_t kMaxTakings = ChunkPools::kMaxDepth;
 
-  // An offer that is being copied, or that waits for the sender's memory to be mapped.
+  // A Taking is an offer that is being copied, or that waits until the sender's memory is mapped.
   class Taking final : public CopyHandler, public Mortal {
    public:
     Taking(Chunk& chunk, const OfferBody& offer, uint64_t sender_id)
@@ -194,13 +195,13 @@ class ReceiveTransfer::Chunk final : public BulkOwner,
     const OfferBody& offer() const { return offer_; }
     uint64_t sender_id() const { return sender_id_; }
     bool copying() const HETCOMM_UNDER_BATON { return copy_.running(); }
-    // Keeps |region| mapped until the copy has ended.
+    // Keeps |region| mapped until the copy has finished.
     CopyJob& hold(const MappedRegion& region) {
       region_ = HostRange::of(region.address, offer_.region_bytes);
       hold_ = region.hold;
       return copy_;
     }
-    // Leaves the copy, which may continue although nothing waits for it, to |abandoned|.
+    // Lets |abandoned| keep the region mapped if an abandoned copy may still access it.
     void leave_to(AbandonedCopies& abandoned) { abandoned.keep_if_touched(region_, hold_); }
 
    private:
@@ -407,7 +408,7 @@ class ReceiveTransfer::Chunk final : public BulkOwner,
   uint64_t length_;
   std::byte* staging_chunk_;
   const bool into_device_;  // the connection itself writes to the device
-  bool as_chosen_ = false;  // goes over a far network interface, staged or not as |far_| says
+  bool as_chosen_ = false;  // uses a far network interface in the way that |far_| says
   State state_ = State::kWaiting;
   iovec one_extent_{};
   std::vector<iovec> extents_;  // used instead of |one_extent_| if there are several
@@ -421,7 +422,7 @@ class ReceiveTransfer::Chunk final : public BulkOwner,
   bool takes_offers_ = false;
   FewPooled<Taking, kMaxTakings> takings_;
   std::vector<Range> taken_;  // ranges copied from offers, not put into the staging chunk
-  uint64_t copied_ = 0;       // end of the copies out of the staging chunk so far
+  uint64_t copied_ = 0;       // end of what was copied from the staging chunk so far
   size_t next_taken_ = 0;     // index of the first range in |taken_| after |copied_|
 };
 
@@ -473,17 +474,17 @@ bool ReceiveTransfer::want_get() {
   if (accepted_ > kMinShare && association_.count_bulk_rails(near_) > 1) return false;
   if (rail->capabilities().prefers_get) return true;
   chosen_ = receive_->buffers.on_host;
-  // Device copies take time of their own, so transfers of device memory belong to no trial.
+  // Device copies take additional time, so transfers of device memory are not part of a trial.
   return table_.chooser().prefer_get(accepted_, chosen_);
 }
 
-// Returns the length of the next chunk, which is the beginning of |rest|.
+// Returns the length of the next chunk, which begins at the beginning of |rest|.
 uint64_t ReceiveTransfer::next_length(const Range& rest, bool staged) const {
   if (staged) return std::min(rest.length, staging_.shape().chunk_bytes);
   const Capabilities& capabilities = association_.rail()->capabilities();
   uint64_t length = capabilities.lossless ? rest.length : std::min(rest.length, kRegrantBytes);
   if (const size_t rails = association_.count_bulk_rails(near_); rails > 1) {
-    // Chunks get smaller towards the end, so that all connections end together.
+    // Chunks get smaller towards the end, so all connections finish at about the same time.
     const uint64_t fair = std::max<uint64_t>(rest.length / (2 * kChunksPerRail * rails), 1);
     length = std::min(length, (fair + kMinShare - 1) / kMinShare * kMinShare);
   }
@@ -501,7 +502,7 @@ void ReceiveTransfer::start_chunks() {
   }
 }
 
-// Starts the chunks that wait. Returns false if some must start later, or never.
+// Starts the waiting chunks. Returns false if some cannot start now, or if the transfer has ended.
 bool ReceiveTransfer::start_waiting_chunks() {
   for (size_t i = 0; i < chunks_.size();) {
     if (!chunks_[i].waiting()) {
@@ -519,16 +520,17 @@ bool ReceiveTransfer::start_waiting_chunks() {
   return !ending_;
 }
 
-// Cuts a chunk again because its next connection does not reach its memory.
+// Removes a chunk, and records that its range must be divided again. Its next connection cannot
+// access its memory directly.
 void ReceiveTransfer::cut_again(size_t index) {
   uncut_.push_back({chunks_[index].offset(), chunks_[index].length()});
   data().retire(chunks_.take(index));
 }
 
-// Returns the connection that would finish the next chunk first, or null while all have enough to
-// do.
+// Returns the connection that would finish the next chunk first, or null if no connection can take
+// another chunk now.
 Rail* ReceiveTransfer::pick_rail() const {
-  // The source can be read only where it was exposed.
+  // The source can be read only over the connection on which it was exposed.
   if (by_get_) return association_.rails().find(source_.rail);
   if (association_.waits_for_rails(near_)) return nullptr;
   Rail* only = association_.rail();
@@ -609,7 +611,7 @@ void ReceiveTransfer::chunk_finished(Chunk& chunk) {
   maybe_finish();
 }
 
-// Called when a stopped chunk has ended its remaining copies.
+// Called when the remaining copies of a stopped chunk have finished.
 void ReceiveTransfer::chunk_is_quiet() {
   if (ending_) {
     maybe_finish();
@@ -619,7 +621,8 @@ void ReceiveTransfer::chunk_is_quiet() {
 }
 
 void ReceiveTransfer::take_offers() {
-  // Some chunks may end during this loop, and others begin. Ended chunks take no offers.
+  // Chunks can end during this loop, and others can begin. Ended chunks are still valid, and ignore
+  // offers.
   std::array<Chunk*, kMaxGranted> all{};
   const size_t count = chunks_.size();
   for (size_t i = 0; i < count; ++i) all[i] = &chunks_[i];
@@ -659,11 +662,11 @@ bool ReceiveTransfer::shorten(uint64_t length) {
 
 void ReceiveTransfer::withdrawn(const PeerReason& why) {
   if (of_track() && receive_ != nullptr) track_of(*receive_).run_arrived(track_run(*receive_).run);
-  // An abort itself ends the receive of a message, so that the receive gets the abort's reason.
+  // The abort itself ends the receive of a message, with the abort's reason.
   if (why.is_abort() && receive_ != nullptr && receive_->kind == OperationKind::kReceive) {
     return;
   }
-  // The owner of the memory refuses the get.
+  // The owner of the memory has refused the get.
   if (receive_ != nullptr && receive_->kind == OperationKind::kGet && why.is_answer()) {
     finish_as(why.code(), Completer::access_failure_text(*receive_, why.code()));
     return;
@@ -673,12 +676,12 @@ void ReceiveTransfer::withdrawn(const PeerReason& why) {
 
 void ReceiveTransfer::closed(const Status& why) { finish_told(why); }
 
-// Ends the transfer for a reason that another rank has sent.
+// Ends the transfer with a reason that another rank has sent.
 void ReceiveTransfer::finish_told(const Status& why) {
   finish_as(why.code(), receive_ != nullptr ? text_of_told(*receive_, why) : std::string());
 }
 
-// Returns whether all of the message has arrived, so that only device copies on this side remain.
+// Returns whether all of the message has arrived and only device copies on this rank remain.
 bool ReceiveTransfer::only_copies_are_left() const {
   uint64_t arrived = finished_;
   for (size_t i = 0; i < chunks_.size(); ++i) {
@@ -690,10 +693,10 @@ bool ReceiveTransfer::only_copies_are_left() const {
 }
 
 void ReceiveTransfer::end(Code code, std::string text) {
-  // The remaining copies must end in any case.
+  // If only device copies remain, the receive completes with them.
   if (ending_ || only_copies_are_left()) return;
-  // The sender of a message learns of an abort separately, so it is not told here. The peer of a
-  // one-sided operation is told, since its side may belong to another communicator.
+  // The sender of a message is notified of an abort separately. The peer of a one-sided operation
+  // is notified here, since its operation may belong to another communicator.
   const bool message = receive_ == nullptr || receive_->kind == OperationKind::kReceive;
   const bool aborted = receive_ == nullptr ? code == Code::kAborted : is_aborted(*receive_, code);
   if (!aborted || !message) {
@@ -724,13 +727,14 @@ void ReceiveTransfer::rail_failed(const Rail& rail) {
   for (size_t i = 0; i < chunks_.size(); ++i) {
     if (chunks_[i].is_on(rail)) chunks_[i].stop();
   }
-  // From now on the sender needs a kDone: it sees only its own puts on rails that still exist.
+  // From now on the sender needs a kDone, since it tracks only its own puts on rails that still
+  // exist.
   sender_knows_ = false;
   if (source_.rail != rail.id) return;
   by_get_ = false;
   chosen_ = false;
   source_.key = {};
-  source_gone_ = false;  // perhaps only the connection had failed
+  source_gone_ = false;  // the sender may still have the data
 }
 
 bool ReceiveTransfer::uses(const Rail& rail) const {
@@ -744,7 +748,7 @@ bool ReceiveTransfer::uses(const Rail& rail) const {
 void ReceiveTransfer::maybe_finish() {
   if (receive_ == nullptr) return;
   if (ending_) {
-    // Frees the chunks whose device copies have ended since the last call.
+    // Frees the chunks whose device copies have finished since the last call.
     for (size_t i = 0; i < chunks_.size();) {
       if (chunks_[i].copying()) {
         ++i;

@@ -12,17 +12,18 @@
 namespace hetcomm {
 namespace {
 
-// The most bytes in one copy from host memory into a chunk that the receiver's device reads. The
-// bytes should stay in a cache until then. With 1 MiB of cache, twice this size halves the rate of
-// a 64 MiB message.
+// The most bytes that are copied at a time from host memory into a chunk that the receiver's device
+// reads. The bytes should still be in a cache when the device reads them. On a CPU with 1 MiB of
+// cache, twice this size halves the rate of a 64 MiB message.
 constexpr uint64_t kMaxCopied = 512u << 10;
-// The most pieces with such copies in flight, so that other work gets its turn.
+// The most pieces with such copies in flight. The limit prevents the copies from delaying other
+// work for long.
 constexpr size_t kMaxCopies = 4;
 
 }  // namespace
 
-// A Piece is one put, or one offer in place of a put. A put from user memory starts at once. Bytes
-// to be staged first go into a staging chunk, where they may be offered.
+// A Piece is one put, or one offer in place of a put. A put from user memory starts immediately.
+// Bytes that are staged are first copied into a staging chunk, where they can be offered.
 class SendTransfer::Piece final : public BulkOwner, public CopyHandler, public Mortal {
  public:
   Piece(SendTransfer& transfer, Rail& rail, uint64_t offset, uint64_t length, const RemoteKey& key,
@@ -40,9 +41,9 @@ class SendTransfer::Piece final : public BulkOwner, public CopyHandler, public M
     }
   }
   ~Piece() { let_go(); }
-  // Gives back the staging chunk and the pacer's piece. Requires that this rank no longer touches
-  // the memory, and that the transfer's operation has not ended. The peer may still read an offered
-  // chunk.
+  // Releases the staging chunk and the pacer's piece. Requires that this rank no longer accesses
+  // the memory, and that the transfer's operation has not completed. The peer may still read an
+  // offered chunk.
   void let_go() HETCOMM_UNDER_BATON {
     if (chunk_ != nullptr) {
       std::byte* const chunk = std::exchange(chunk_, nullptr);
@@ -68,8 +69,8 @@ class SendTransfer::Piece final : public BulkOwner, public CopyHandler, public M
         transfer_.table_.is_as_chosen(*transfer_.send_, *rail_, chunk_ != nullptr, transfer_.far_);
     transfer_.association_.bulks().submit(bulk_);
   }
-  // Copies the bytes into |chunk| and offers them there, if |offers_to| is not 0 and the peer can
-  // map |chunk|. Otherwise puts them.
+  // Copies the bytes into |chunk| and offers them there if |offers_to| is not 0 and the peer can
+  // map |chunk|. Otherwise puts them. Host memory is then not copied into |chunk|.
   void stage_through(std::byte* chunk, uint64_t offers_to) HETCOMM_UNDER_BATON {
     chunk_ = chunk;
     extent_ = {chunk, length()};
@@ -88,13 +89,13 @@ class SendTransfer::Piece final : public BulkOwner, public CopyHandler, public M
   bool is_offer(uint32_t number) const { return offered_ && number_ == number; }
   // Records that the peer has read the offer.
   void taken() { offered_ = false; }
-  // Puts the bytes, since the peer does not read the offer.
+  // Puts the bytes because the peer has refused the offer.
   void put_instead() HETCOMM_UNDER_BATON {
     offered_ = false;
     put_from(Extents(&extent_, 1), 0);
   }
-  // Ends the put. On return the connection no longer touches the memory, but a device copy may
-  // still run.
+  // Stops the put. On return the connection no longer accesses the memory, but a device copy may
+  // still be running.
   void stop() HETCOMM_UNDER_BATON {
     stopped_ = true;
     if (putting_) transfer_.association_.bulks().cancel(bulk_);
@@ -112,8 +113,8 @@ class SendTransfer::Piece final : public BulkOwner, public CopyHandler, public M
   std::string copy_purpose() const override HETCOMM_UNDER_BATON {
     return transfer_.send_ != nullptr ? hetcomm::describe(*transfer_.send_) : "a message";
   }
-  // Finds the location where the peer can read the chunk. If out of memory, the bytes are put
-  // instead.
+  // Finds the location where the peer can map the chunk. If there is none, or memory runs out, the
+  // bytes are put instead of offered.
   void locate() HETCOMM_UNDER_BATON {
     try {
       if (transfer_.table_.offers().may_offer_on(*rail_)) {
@@ -157,7 +158,7 @@ class SendTransfer::Piece final : public BulkOwner, public CopyHandler, public M
   Pacer::Piece paced_;
   bool putting_ = false;
   bool stopped_ = false;
-  bool as_chosen_ = false;  // goes over a far network interface in the way that |far_| chose
+  bool as_chosen_ = false;  // uses a far network interface in the way that |far_| says
 };
 
 SendTransfer::SendTransfer(TransferTable& table, Operation& send)
@@ -184,8 +185,8 @@ void SendTransfer::revoke_source() {
 AnnounceBody SendTransfer::make_announcement() {
   AnnounceBody body{id_, 0, {}, data().near.of(*send_)};
   Rail* rail = association_.rail();
-  // Over a far network interface the data is always put, so that FarWays can compare direct and
-  // staged puts.
+  // Data over a far network interface is always put, which lets FarWays compare direct and staged
+  // puts.
   if (rail == nullptr || !rail->capabilities().get ||
       (rail->capabilities().put && data().far_device(*send_, rail->ends.own)) ||
       (rail->capabilities().put && !RailMasks::has(body.transports, rail->ends.own)) ||
@@ -195,7 +196,7 @@ AnnounceBody SendTransfer::make_announcement() {
   }
   Result<RemoteKey> key =
       rail->abilities().exposer->expose(send_->extents(), Access::kGetSource, id_);
-  // Without a key the receiver asks for puts.
+  // Without a key the receiver requests puts.
   if (key.ok()) {
     source_key_ = key.value();
     source_rail_ = rail;
@@ -234,9 +235,10 @@ void SendTransfer::note_answer() {
 }
 
 void SendTransfer::granted(const Grant& grant) {
-  // The peer may be ready on a new connection before this side is. Pieces for that connection wait.
+  // The peer may be ready on a new connection before this rank is. Pieces for that connection then
+  // wait.
   granted_ = true;
-  // The transfer is ending, or the connection of the grant has broken.
+  // Ignores the grant if the transfer is ending, or if the grant's connection has broken.
   if (ending_ || association_.rails().find(grant.rail) == nullptr) return;
   if (pulled_since_ns_ != 0) return;  // a pulled message gets no grants
   if (!fits(grant)) return;
@@ -263,7 +265,7 @@ void SendTransfer::granted(const Grant& grant) {
   grants_.push_back(started);
 }
 
-// Returns whether |grant| fits the message. If not, the transfer has ended.
+// Returns whether |grant| fits the message. If not, ends the transfer.
 bool SendTransfer::fits(const GrantBody& grant) {
   const uint64_t length = of_track() ? grant.accepted : send_->length;
   if (grant.accepted > length || grant.offset > length || grant.length > length - grant.offset) {
@@ -295,7 +297,7 @@ bool SendTransfer::start_grant(OpenGrant& grant) {
 }
 
 void SendTransfer::start_pieces() {
-  // A run goes on with later grants, since their connections may have room.
+  // A run continues with later grants, since their connections may accept more data.
   for (size_t i = 0; !ending_ && i < grants_.size() && !pieces_.full();) {
     const bool whole = start_grant(grants_[i]);
     if (ending_) return;
@@ -309,15 +311,16 @@ void SendTransfer::start_pieces() {
   }
 }
 
-// Returns how many of the next |bytes| may leave now. 0: other data from this queue or other queues
-// goes first.
+// Returns how many of the next |bytes| can be sent over |rail| now. 0 means that data of other
+// queues, or earlier data of this queue, is sent first.
 uint64_t SendTransfer::allowed(const Rail& rail, uint64_t bytes) {
   if (track_ == nullptr || track_->flow().pacer == nullptr) return bytes;
   return track_->flow().pacer->allowed(track_->flow(), {rail.id, association_.link_of(rail)}, bytes,
                                        send_->options.high_priority, data().now_ns());
 }
 
-// Sends the rest of |grant| as one piece, unless the pacer cuts it.
+// Sends the rest of |grant| directly from user memory, as one piece unless the pacer divides it.
+// Returns whether all of it is in flight.
 bool SendTransfer::start_direct(OpenGrant& grant, Rail& rail) {
   while (grant.started < grant.body.length) {
     if (pieces_.full()) return false;
@@ -354,7 +357,7 @@ bool SendTransfer::start_staged(OpenGrant& grant, Rail& rail) {
     bool exhausted = false;
     std::byte* chunk = chunks_.take(!pieces_.empty(), &exhausted);
     if (chunk == nullptr) {
-      // If the rail reaches the memory directly, staging was optional.
+      // If the rail can access the memory directly, staging was optional.
       if (exhausted && data().reaches(*send_, rail.ends.own)) {
         far_.give_up_staging();
         return start_direct(grant, rail);
@@ -424,7 +427,7 @@ void SendTransfer::done() {
   source_key_ = {};
   received_ = true;
   // The connection here may still count bytes as in flight that the receiver already has.
-  // Cancelling them would cost the connection.
+  // Cancelling them would break the connection.
   if (pieces_.empty()) finish_as(Code::kOk, {});
 }
 
@@ -433,14 +436,14 @@ void SendTransfer::closed(const Status& why) {
   finish_told(why);
 }
 
-// Ends the transfer for a reason that another rank has sent.
+// Ends the transfer with a reason that another rank has sent.
 void SendTransfer::finish_told(const Status& why) {
   finish_as(why.code(), send_ != nullptr ? text_of_told(*send_, why) : std::string());
 }
 
 void SendTransfer::stopped(const PeerReason& why) {
   peer_knows_ = true;
-  // The owner of the memory refuses the put.
+  // The owner of the memory has refused the put.
   if (send_ != nullptr && send_->kind == OperationKind::kPut && why.is_answer()) {
     finish_as(why.code(), Completer::access_failure_text(*send_, why.code()));
     return;
@@ -450,9 +453,9 @@ void SendTransfer::stopped(const PeerReason& why) {
 
 void SendTransfer::end(Code code, std::string text) {
   if (ending_) return;
-  // The receiver is also told of an abort, although it learns of the abort separately. The receiver
-  // must not hold the announcement longer than this side counts it. The receiver of a run that has
-  // not granted anything yet is told when it grants.
+  // The receiver is notified even of an abort, about which it is also notified separately, since it
+  // must not hold the announcement longer than this rank counts it. The receiver of a run that has
+  // not granted anything yet is notified when it does.
   const SendRun* run = of_track() ? track_->runs().find(track_run(*send_).run) : nullptr;
   const bool granted = granted_ || (run != nullptr && !run->grants.empty());
   if (!of_track() || granted) {
@@ -478,13 +481,13 @@ void SendTransfer::finish_as(Code code, std::string text) {
   maybe_finish();
 }
 
-// Buries piece number |piece|, which has been stopped and copies nothing.
+// Removes and retires piece number |piece|, which has been stopped and has no copy running.
 void SendTransfer::bury(size_t piece) {
   pieces_[piece].let_go();
   data().retire(pieces_.take(piece));
 }
 
-// Stops everything in flight on the connection. Device copies end on their own.
+// Stops everything in flight on connections. Device copies finish by themselves.
 void SendTransfer::quiesce() {
   grants_.clear();
   revoke_source();
@@ -530,7 +533,7 @@ bool SendTransfer::uses(const Rail& rail) const {
 void SendTransfer::maybe_finish() {
   if (!pieces_.empty() || send_ == nullptr) return;
   if (!ending_) {
-    // Over a lossless rail a send is over as soon as its source was read.
+    // A send over a lossless rail is complete as soon as its source has been read.
     const Rail* rail = association_.rail();
     if (send_->kind == OperationKind::kPut || put_bytes_ != accepted_ || !grants_.empty() ||
         rail == nullptr || !rail->capabilities().lossless || may_lose_) {

@@ -1,5 +1,5 @@
-// TransferTable holds the transfers in progress with one peer, by the ids in messages, and the
-// state that the transfers share. All callers hold the baton.
+// TransferTable holds the transfers in progress with one peer, indexed by the ids that messages
+// contain, and the state that the transfers share. All callers hold the baton.
 #pragma once
 
 #include <algorithm>
@@ -23,10 +23,10 @@ namespace hetcomm {
 class SendTransfer;
 class ReceiveTransfer;
 
-// Memory that was exposed under a cookie and granted to the peer.
+// A PutTarget is memory that was exposed under a cookie and granted to the peer.
 class PutTarget {
  public:
-  // Called when |length| bytes of puts have arrived.
+  // Called when another |length| bytes of puts have arrived.
   virtual void on_arrived(uint64_t length) HETCOMM_UNDER_BATON = 0;
   // Called when the peer's transfer |sender_id| offers bytes instead of putting them.
   virtual void on_offered(const OfferBody& offer, uint64_t sender_id) HETCOMM_UNDER_BATON = 0;
@@ -55,7 +55,7 @@ class TransferTable {
     by_sender_.insert(receive, sender_id);
     return id;
   }
-  // Removes |receive|, which may have been removed before.
+  // Removes |receive|, whose number in receives() is |id|. Does nothing if it was removed before.
   template <typename Receive>
   void remove(Receive& receive, uint64_t id) HETCOMM_UNDER_BATON {
     if (receives_.erase(id)) by_sender_.erase(receive);
@@ -68,11 +68,12 @@ class TransferTable {
     return unanswered_ == 0 && sends_.empty() && receives_.empty() && targets_.empty();
   }
 
-  // Returns whether an announcement may leave: the peer does not hold too many.
+  // Returns whether another announcement can be sent. The number that the peer has not matched is
+  // limited.
   bool may_announce() const HETCOMM_UNDER_BATON { return unanswered_ < kMaxAnnounced; }
   void announcement_left() HETCOMM_UNDER_BATON { ++unanswered_; }
-  // Records that the peer has matched an announcement. Sends that wait for this start at the end of
-  // the pass.
+  // Records that the peer has matched an announcement, or that its transfer has ended. Sends that
+  // wait for this start at the end of the pass.
   void announcement_answered() HETCOMM_UNDER_BATON {
     if (unanswered_-- == kMaxAnnounced) {
       association_.update_due();
@@ -83,8 +84,9 @@ class TransferTable {
   // Returns the chooser that decides whether the receiver reads or the sender writes.
   BulkChooser& chooser() HETCOMM_UNDER_BATON { return chooser_; }
   FarWays& far_ways() HETCOMM_UNDER_BATON { return far_ways_; }
-  // Returns whether data of |operation| is staged although |rail| reaches it. The first piece over
-  // a far network interface decides for the whole transfer, and |choice| records the decision.
+  // Returns whether data of |operation| should be staged although |rail| can access it directly.
+  // The decision is made for the first piece over a far network interface and applies to the whole
+  // transfer. |choice| records it.
   bool prefers_staging(const Operation& operation, const Rail& rail, StreamDirection direction,
                        uint64_t bytes, FarWays::Choice& choice) HETCOMM_UNDER_BATON {
     const std::optional<size_t> device = data_.far_device(operation, rail.ends.own);
@@ -92,14 +94,14 @@ class TransferTable {
     if (!choice.made) choice = far_ways_.choose(*device, direction, bytes, now_ns());
     return choice.staged;
   }
-  // Returns whether data of |operation| counts for |choice|: it goes over a far |rail|, and is
-  // |staged| as chosen.
+  // Returns whether data of |operation| counts as moved in the chosen way: |rail| uses a far
+  // network interface, and |staged| is as |choice| says.
   bool is_as_chosen(const Operation& operation, const Rail& rail, bool staged,
                     const FarWays::Choice& choice) HETCOMM_UNDER_BATON {
     return choice.made && staged == choice.staged && data_.far_device(operation, rail.ends.own);
   }
-  // Returns how long a transfer that began at |started_ns| and has just finished took. The time
-  // before its predecessor ended does not count.
+  // Returns the duration of a transfer that began at |started_ns| and has just finished. The time
+  // before the previous transfer finished does not count.
   uint64_t service_time(uint64_t started_ns, uint64_t now_ns) HETCOMM_UNDER_BATON {
     const uint64_t from = std::max(started_ns, std::exchange(last_end_ns_, now_ns));
     return now_ns - from;

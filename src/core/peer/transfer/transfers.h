@@ -1,4 +1,4 @@
-// Transfers names the transfers by which this rank carries out an operation.
+// Transfers holds pointers to the transfers that carry out an operation on this rank.
 #pragma once
 
 #include "src/core/progress/operation.h"

@@ -32,7 +32,8 @@ double TwoWays::extra_ns(Way in_use, uint64_t bytes) const {
   return std::max(0.0, extra) * static_cast<double>(bytes);
 }
 
-// Uses the median: one message may have met a thread switch, or memory that was not yet mapped.
+// Uses the median, since one message may have been delayed by a thread switch, or by memory that
+// was not yet mapped.
 bool TwoWays::measured_in_trial(double ns_per_byte) {
   trial_[--to_measure_] = ns_per_byte;
   if (to_measure_ > 0) return false;

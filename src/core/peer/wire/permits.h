@@ -11,7 +11,7 @@
 //
 // The owner holds a get, an atomic and an announced put until the initiator has acknowledged the
 // answer, or has ended the transfer. It holds a refused put until the initiator has acknowledged
-// the refusal. An initiator that makes it hold more than kMaxHeld is hostile.
+// the refusal. An initiator that makes it hold more than kMaxHeld violates the protocol.
 //
 // Both counts depend only on messages that arrive once and in order, so failing connections do not
 // change them. They have no meaning once the pair is lost. All callers hold the baton.
@@ -28,26 +28,26 @@
 
 namespace hetcomm {
 
-// The side whose permit a message of this rank keeps until the peer has acknowledged the message.
+// The side whose permit a message of this rank holds until the peer has acknowledged the message.
 enum class Permit : uint8_t { kNone, kInitiator, kOwner };
 
 class Permits {
  public:
-  // The functions from here on are for the initiator.
+  // The initiator uses the following functions.
   bool is_free() const HETCOMM_UNDER_BATON { return asked_ < kMaxAsked; }
   void take() HETCOMM_UNDER_BATON { ++asked_; }
   void give_back() HETCOMM_UNDER_BATON { --asked_; }
   uint32_t asked() const HETCOMM_UNDER_BATON { return asked_; }
 
-  // The functions from here on are for the owner. hold() counts one more held operation, and
-  // returns false if the peer has exceeded its limit.
+  // The owner uses the following functions. hold() counts one more held operation, and returns
+  // false if the peer has exceeded its limit.
   [[nodiscard]] bool hold() HETCOMM_UNDER_BATON {
     if (held_ >= kMaxHeld) return false;
     ++held_;
     return true;
   }
   void drop() HETCOMM_UNDER_BATON { --held_; }
-  // Records that the answer to a held operation has left as message |sequence|.
+  // Records that the answer to a held operation was sent as message |sequence|.
   void answered(uint32_t sequence) HETCOMM_UNDER_BATON { answers_.push_back(sequence); }
   bool has_answers() const HETCOMM_UNDER_BATON { return !answers_.empty(); }
   // Handles the peer's acknowledgement of all messages up to |sequence|.

@@ -1,5 +1,5 @@
-// ProtocolQueue holds small protocol messages that wait for room. They leave in order, before
-// queued user messages. All callers hold the baton.
+// ProtocolQueue holds small protocol messages that could not be sent immediately. They are sent in
+// order, before queued user messages. All callers hold the baton.
 #pragma once
 
 #include <algorithm>
@@ -26,7 +26,7 @@ struct ProtocolMessage {
   // Number of the last message received before this one was queued. This message acknowledges no
   // later one.
   uint32_t received;
-  Permit permit;  // kept until the peer has acknowledged the message
+  Permit permit;  // held until the peer has acknowledged the message
   std::array<std::byte, kMaxProtocolBytes> body;
 };
 
@@ -48,8 +48,8 @@ class ProtocolQueue {
       return message.header.kind == kind;
     });
   }
-  // Calls |send(const ProtocolMessage&)| for each message until it returns false. Returns whether
-  // all messages have been sent.
+  // Calls |send(const ProtocolMessage&)| for each unsent message until it returns false. Returns
+  // whether all messages were sent.
   template <typename Send>
   bool send_all(Send&& send) HETCOMM_UNDER_BATON {
     for (; sent_ < messages_.size(); ++sent_) {
@@ -65,7 +65,7 @@ class ProtocolQueue {
 
  private:
   std::vector<ProtocolMessage> messages_;
-  size_t sent_ = 0;  // number of messages that have left
+  size_t sent_ = 0;  // number of messages that were sent
 };
 
 }  // namespace hetcomm

@@ -1,7 +1,7 @@
 // Retention keeps copies of the messages sent on a connection that may lose messages while the peer
 // lives. A copy is kept until the peer has acknowledged the message, and can be sent again on the
-// next connection. The store is one growing ring of bytes, and a push only copies. Room is made
-// before the message leaves, because a message that has left cannot be taken back.
+// next connection. The copies are stored in one ring buffer that grows. Space is reserved before a
+// message is sent, because a message that was sent cannot be recalled.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,7 @@ namespace hetcomm {
 
 class Retention {
  public:
-  // Makes room for a message with |length| bytes of payload.
+  // Reserves space for a message with |length| bytes of payload.
   void make_room(uint64_t length) HETCOMM_UNDER_BATON {
     const uint64_t used = end_ - begin_;
     const uint64_t more = sizeof(Record) + length;
@@ -53,7 +53,7 @@ class Retention {
   }
 
   // Calls |use(const WireHeader&, ConstByteSpan payload)| in order for the messages after
-  // |sequence|, until it returns false. Returns whether it never returned false.
+  // |sequence|, until it returns false. Returns whether every call returned true.
   template <typename Use>
   bool replay(uint32_t sequence, Use&& use) const HETCOMM_UNDER_BATON {
     uint64_t at = begin_;
@@ -70,7 +70,7 @@ class Retention {
     return true;
   }
 
-  // Returns the payload bytes of the largest kept message.
+  // Returns the payload size of the largest kept message, in bytes.
   uint64_t largest() const HETCOMM_UNDER_BATON {
     uint64_t most = 0;
     uint64_t at = begin_;

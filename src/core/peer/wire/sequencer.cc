@@ -8,7 +8,7 @@ Code Sequencer::replay(Rail& rail) {
   Code code = Code::kOk;
   retention_.replay(replayed_, [&](WireHeader header, ConstByteSpan payload) HETCOMM_UNDER_BATON {
     const uint32_t sequence = header.sequence;
-    // The repeated message keeps its old acknowledgement. A newer one could cover operations whose
+    // The resent message keeps its old acknowledgement. A newer one could cover operations whose
     // refusals follow this message.
     header.credit = receive_credit_.returned();
     iovec storage{const_cast<std::byte*>(payload.data()), payload.size()};

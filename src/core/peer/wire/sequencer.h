@@ -1,5 +1,5 @@
-// Sequencer keeps the order of the messages between this rank and one peer, and records what each
-// side knows to have arrived.
+// Sequencer keeps the messages between this rank and one peer in order, and records which messages
+// each side has acknowledged.
 //
 // Messages are numbered in each direction. The receiver handles them in order and drops duplicates.
 // On a connection that may lose messages while the peer lives, messages are kept until the peer has
@@ -35,10 +35,10 @@ class Sequencer {
   // --- sending ---
   // Sends the next message over the current rail. The message acknowledges all messages received,
   // or those up to |acknowledged|. If the code is not kOk, or if this throws std::bad_alloc,
-  // nothing has left.
+  // nothing was sent.
   //
-  // Inlined by force, so that |header| stays in registers. Reading it back from memory would wait
-  // for the bytes of the message before it.
+  // Forced inline to keep |header| in registers. Reading it back from memory would have to wait for
+  // the stores of the previous message.
   [[gnu::always_inline]] inline Code send(const WireHeader& header,
                                           const ExtentView& payload) HETCOMM_UNDER_BATON {
     return send(header, payload, received_);
@@ -76,25 +76,25 @@ class Sequencer {
   // Returns the number of the last message received.
   uint32_t received() const HETCOMM_UNDER_BATON { return received_; }
   bool is_next(uint32_t sequence) const HETCOMM_UNDER_BATON { return sequence == received_ + 1; }
-  // Returns whether message |sequence| was received before. It is a duplicate, sent again after a
-  // connection broke.
+  // Returns whether message |sequence| was received before. If so, it is a duplicate that was
+  // resent after a connection broke.
   bool had(uint32_t sequence) const HETCOMM_UNDER_BATON {
     return static_cast<int32_t>(sequence - received_) <= 0;
   }
   void take_next() HETCOMM_UNDER_BATON { ++received_; }
   // Counts a message of |bytes| that arrived over a connection that may lose messages. Returns true
-  // if the peer keeps so much that it should be told what has arrived.
+  // if the peer keeps so many messages or bytes that they should be acknowledged.
   bool count_unreported(uint64_t bytes) HETCOMM_UNDER_BATON {
     bytes_unreported_ += bytes;
     return received_ - reported_ >= kAcknowledgeEvery || bytes_unreported_ >= kAcknowledgeBytes;
   }
   bool is_reported() const HETCOMM_UNDER_BATON { return received_ == reported_; }
-  // Records that a message that acknowledges everything has left.
+  // Records that a message that acknowledges everything was sent.
   void report() HETCOMM_UNDER_BATON {
     reported_ = received_;
     bytes_unreported_ = 0;
   }
-  // Records that the peer waits for an acknowledgement of everything so far.
+  // Records that the peer is waiting for an acknowledgement of everything received so far.
   void owe() HETCOMM_UNDER_BATON { owed_ = received_; }
   bool owes() const HETCOMM_UNDER_BATON { return static_cast<int32_t>(owed_ - reported_) > 0; }
   // Called periodically while nothing is owed. Keeps |owed_| close to |reported_|, since both wrap
@@ -107,8 +107,8 @@ class Sequencer {
     check_unkept_ = true;
     last_unkept_ = sent_;
   }
-  // Records that the peer has received the messages up to |sequence|. Returns false if it lacks
-  // some that were not kept. Checks only once after lose_unkept().
+  // Returns false if the peer, which has received the messages up to |sequence|, lacks some that
+  // were not kept. Checks only once after lose_unkept(), and otherwise returns true.
   [[nodiscard]] bool check_unkept(uint32_t sequence) HETCOMM_UNDER_BATON {
     return !std::exchange(check_unkept_, false) ||
            static_cast<int32_t>(last_unkept_ - sequence) <= 0;
@@ -120,8 +120,8 @@ class Sequencer {
   }
   bool replaying() const HETCOMM_UNDER_BATON { return replaying_; }
   void stop_replay() HETCOMM_UNDER_BATON { replaying_ = false; }
-  // Continues the replay. Returns kOk when everything has left, otherwise why the next message has
-  // not. Throws std::bad_alloc.
+  // Continues the replay. Returns kOk when everything was resent, and otherwise the code with which
+  // the next message was refused. May throw std::bad_alloc.
   Code replay(Rail& rail) HETCOMM_UNDER_BATON;
 
  private:
@@ -139,7 +139,7 @@ class Sequencer {
   uint32_t sent_;
   uint32_t received_;
   uint32_t reported_;  // last message whose arrival was reported to the peer
-  uint32_t owed_;      // last message whose acknowledgement the peer waits for
+  uint32_t owed_;      // last message that the peer needs acknowledged
   uint64_t bytes_unreported_ = 0;
   ReceiveCredit receive_credit_;
   Retention retention_;

@@ -1,7 +1,7 @@
-// The wire format of core: the 32-byte header in front of every message, and the fixed payloads of
-// the rendezvous protocol. All values are little endian: the handshake refuses peers of another
-// byte order. The code that uses a value checks it against local tables, since no value from the
-// wire is trusted.
+// Defines the wire format of core: the 32-byte header in front of every message, and the payloads
+// with a fixed layout. All values are little endian: the handshake refuses peers with another byte
+// order. The code that uses a value checks it against local tables, since no value from the wire is
+// trusted.
 #pragma once
 
 #include <bit>
@@ -20,13 +20,13 @@ enum class MessageKind : uint8_t {
   kEager,       // a whole message; value: addressee_value()
   kEagerFirst,  // the beginning of a message; value: addressee_value(), with the total length
   kEagerMore,   // the next part of a message; value = offset; tag = id of the kPull whose message
-                // the sender copies after all, or 0 for the message of the last kEagerFirst
-  kPull,        // an eager message that the receiver reads out of the sender's memory; value:
+                // is now sent as a copy, or 0 for the message of the last kEagerFirst
+  kPull,        // an eager message that the receiver reads from the sender's memory; value:
                 // addressee_value(), payload PullBody
   kPush,        // the receiver cannot read a kPull; tag = sender's transfer id
   kPullPause,  // says which messages the receiver wants to pull (pull_chooser.h); tag = size class,
                // value = pause
-  kAnnounce,   // asks for a rendezvous; value: addressee_value(), payload AnnounceBody
+  kAnnounce,   // requests a rendezvous; value: addressee_value(), payload AnnounceBody
   kGrant,  // receiver lets the sender put a chunk; payload GrantBody; tag = cookie for offers of
            // parts of the chunk, 0: no offers; value = 1: the receiver prefers offers
   kDone,   // receiver has received all of a transfer; tag = sender's transfer id
@@ -37,7 +37,7 @@ enum class MessageKind : uint8_t {
   kUpdate,    // carries only |acknowledged| and |credit|; has no sequence number
   kWake,      // empty: wakes a sleeping receiver, which then checks memory that it shares with the
               // sender; after kMayClose, keeps the connection
-  kRailDown,  // tag = rail that the sender has given up; it was fenced before any later message
+  kRailDown,  // tag = rail that the sender has abandoned; it was fenced before any later message
   // One-sided operations; tag = the initiator's id.
   kPut,          // payload AccessBody and the bytes; value = the notification's value
   kAnnouncePut,  // payload AnnouncePutBody; value as in kPut
@@ -51,59 +51,60 @@ enum class MessageKind : uint8_t {
   kRailUnused,  // the sender no longer uses the rail, and asks the peer to close it
   kRailClosed,  // answers kRailUnused: the sender had nothing in flight on the rail and closed it
   // These messages close the connection of an idle pair.
-  kCloseIdle,  // the sender has nothing in flight, and asks whether it may close the connection
+  kCloseIdle,  // the sender has nothing in flight, and asks whether it can close the connection
   kMayClose,   // answers kCloseIdle; tag = the connection that carries it; value = 0: no; 1: yes,
                // the sender has nothing in flight and sends nothing until the end of the connection
                // or kWake
-  // Tells the lower rank, which makes connections, that data goes between its transports |tag| and
-  // the sender's transports |value|. Both are masks like AnnounceBody::transports.
+  // Tells the lower rank, which makes connections, that data is sent between its transports |tag|
+  // and the sender's transports |value|. Both are masks like AnnounceBody::transports.
   kRailsWanted,
   // Messages about tracks (track.h).
-  // Says that the sending end is open; tag = TrackTerms::tag, value = TrackTerms::plan, payload
+  // Reports that the sending end is open; tag = TrackTerms::tag, value = TrackTerms::plan, payload
   // TrackOpenBody.
   kTrackOpen,
   kTrackLength,  // tag = run_id(); value = length of a message that is shorter than its receive
   kTrackAt,      // tag = number of the track, value = number of the sending end's next run
   kTrackClosed,  // tag = closed_end(), value = code, payload TrackClosedBody and reason (reason.h)
-  kOffer,  // a part of a granted chunk lies in memory of the sender that the receiver can map; tag
-           // as in the grant, value = sender's transfer id, payload OfferBody
+  kOffer,  // a part of a granted chunk is in memory of the sender that the receiver can map; tag as
+           // in the grant, value = sender's transfer id, payload OfferBody
   kTaken,  // the receiver has read or refused an offer; tag = sender's transfer id, value =
            // taken_value()
   // Notes about reshard plans (reshard_board.h).
   kReshardText,  // a piece of the text of the kReshardNote that follows
   kReshardNote,  // tag = the plan's tag, value = ReshardAction, payload ReshardNoteBody
-  // Messages about a registered memory that operations wait to use; tag = the registration's id.
+  // Messages about a registered memory that operations are waiting to use; tag = the registration's
+  // id.
   kAskMemory,  // asks the owner whether the memory is registered
   kNoMemory,   // answers kAskMemory if the memory is not registered; value = code
   kPastLast,   // not a message; the fuzzer tries all kinds before it
 };
 
-// The credit that an eager message costs in addition to its length, for the receiver's record of
-// it. The notification of a put costs this credit, too. Both sides use the same value.
+// The credit that an eager message costs in addition to its length, to account for the receiver's
+// record of it. The notification of a put also costs this credit. Both sides use the same value.
 inline constexpr uint64_t kMessageCost = 272;
-// The most announced messages that the receiver has not matched yet. Further sends wait at the
-// sender. An announcement costs no credit, so messages that are received out of order cannot block
-// each other. It costs the receiver an Incoming of at most 256 bytes, so a peer makes the receiver
-// hold at most 2 MiB of them.
+// The maximum number of announced messages that the receiver has not matched yet. Further sends
+// wait at the sender. An announcement costs no credit, so messages that are received out of order
+// cannot block each other. It costs the receiver an Incoming of at most 256 bytes, so a peer can
+// make the receiver hold at most 2 MiB of them.
 inline constexpr uint64_t kMaxAnnounced = 8192;
 
-// The most one-sided operations that an initiator has requested from one owner and does not know to
-// be over. Further operations wait at the initiator.
+// The maximum number of one-sided operations that an initiator has requested from one owner and
+// that are not known to have finished. Further operations wait at the initiator.
 inline constexpr uint32_t kMaxAsked = 1024;
-// The most one-sided operations that an owner holds for one initiator. An initiator that asks for
-// more is hostile. The limit is above kMaxAsked, since the owner may still hold operations that the
-// initiator no longer counts:
+// The maximum number of one-sided operations that an owner holds for one initiator. An initiator
+// that requests more violates the protocol. The limit is above kMaxAsked, since the owner may still
+// hold operations that the initiator no longer counts:
 //   - a get that the owner has withdrawn and the initiator has ended at the same time, until the
 //     initiator acknowledges the withdrawal: at most kMaxAsked;
 //   - a transfer that the initiator has ended, until the connection or the device here has
-//     released the memory: few, and twice kMaxAsked are allowed for.
+//     released the memory: these are few, and 2 * kMaxAsked are allowed.
 // Each is an Operation of 512 bytes with a transfer of at most 16 KiB, or an answer that waits to
-// leave or to be acknowledged. A peer makes the owner hold at most 66 MiB of operations, and
+// be sent or acknowledged. A peer can make the owner hold at most 66 MiB of operations, and
 // kMaxKeptAnswers bytes that were read for its gets.
 inline constexpr uint32_t kMaxHeld = 4 * kMaxAsked;
-// The most bytes that wait for the peer's acknowledgement, on a connection that may lose messages,
-// when one more get is answered at once. If there would be more, the bytes of the get stay in place
-// until the initiator fetches them.
+// A get is answered immediately only while at most this many bytes wait for the peer's
+// acknowledgement, on a connection that may lose messages. Beyond this limit, the bytes of the get
+// stay in place until the initiator fetches them.
 inline constexpr uint64_t kMaxKeptAnswers = 4 << 20;
 
 // Bits of WireHeader::flags.
@@ -161,8 +162,8 @@ struct AnnounceBody {
   uint64_t sender_id;  // id of the sender's transfer
   uint64_t rail;       // rail on which |source| was exposed; unused if |source| is all-zero
   RemoteKey source;    // all-zero: the receiver cannot read the data itself
-  // The sender's transports that are near the data, one bit per transport number. The data goes
-  // over the connections of these transports while some of them work.
+  // The sender's transports that are near the data, one bit per transport number. The data is sent
+  // over the connections of these transports while any of them works.
   uint64_t transports = ~uint64_t{0};
 };
 
@@ -184,7 +185,7 @@ struct GrantBody {
 
 // A grant as received.
 struct Grant : GrantBody {
-  uint64_t offers_to = 0;     // the grant's tag; 0: the sender may offer nothing
+  uint64_t offers_to = 0;     // the grant's tag; 0: the sender cannot offer anything
   bool wants_offers = false;  // the receiver prefers offers
 };
 
@@ -204,8 +205,8 @@ inline uint64_t taken_value(uint32_t number, bool refused) {
 }
 
 // Messages about a run of a track carry a run_id(), made of the track's number and the run's
-// number, in place of a sender's transfer id. The top bit tells the two apart: ids of a SlotTable
-// leave it 0.
+// number, in place of a sender's transfer id. The top bit distinguishes the two: it is 0 in the ids
+// of a SlotTable.
 inline constexpr unsigned kRunBits = 40;
 inline constexpr uint32_t kMaxTrackNumber = (1u << (63 - kRunBits)) - 1;
 inline uint64_t run_id(uint32_t track, uint64_t run) {
@@ -223,7 +224,7 @@ inline uint64_t closed_end(uint32_t track, bool receiving) {
 }
 
 struct TrackClosedBody {
-  uint64_t runs;       // runs that the closing rank had started; they end separately
+  uint64_t runs;       // runs that the closing rank had started; they complete separately
   uint64_t unmatched;  // 1: no end of the peer matches the closed one, since plans differ
 };
 
@@ -244,7 +245,7 @@ struct ReshardNoteBody {
   uint32_t reply_channel;  // number of the sender's channel
   uint32_t number;         // the plan's number on its rank, among plans with one tag and peer
   int32_t origin;          // kGivenUp: rank, in the communicator, where the execution ended
-  uint64_t content;        // hash of everything that the ranks have to agree on
+  uint64_t content;        // hash of everything that the ranks must agree on
   uint64_t execution;      // index of the execution within the plan
   uint64_t step;
   uint64_t micro_batch;
@@ -285,7 +286,7 @@ struct AtomicBody {
   uint64_t compare;
 };
 
-// Copies a body out of an untrusted payload. Returns false when the size is wrong.
+// Copies a body from an untrusted payload. Returns false if the size is wrong.
 template <typename Body>
 bool decode_body(ConstByteSpan payload, Body* body) {
   if (payload.size() != sizeof(Body)) return false;
