@@ -39,15 +39,15 @@ struct PipelineRow {
   std::string compute;
   uint64_t item_bytes = 0;
   std::vector<int> micro_batches;
-  double stage_us = 0;      // computation of a rank for a micro-batch, measured alone
-  double busy_us = 0;       // longest time that an item occupies the link of a boundary
-  double latency_us = 0;    // longest latency of the link of a boundary
-  uint32_t in_flight = 0;   // largest number of items in flight at a boundary
-  double measured_us = 0;   // time of a micro-batch; median over the rounds
-  double forecast_us = 0;   // simulated time of a micro-batch
-  double replayed_us = 0;   // time as simulated with measured steps; median over the rounds
-  double undelayed_us = 0;  // time as simulated over links that take no time
-  double overhead_us = 0;   // without computation: wall time of an action
+  double stage_us = 0;           // computation of a rank for a micro-batch, measured alone
+  double busy_us = 0;            // longest time that an item occupies the link of a boundary
+  double latency_us = 0;         // longest latency of the link of a boundary
+  uint32_t in_flight = 0;        // largest number of items in flight at a boundary
+  double measured_us = 0;        // time of a micro-batch; median over the rounds
+  double forecast_us = 0;        // simulated time of a micro-batch
+  double replayed_us = 0;        // time as simulated with measured steps; median over the rounds
+  double undelayed_us = 0;       // time as simulated over links that take no time
+  double overhead_us = 0;        // without computation: wall time of an action
   std::vector<double> times_us;  // time of a micro-batch in each round
   // For each round, the time of the run with fewer micro-batches and of the run with more.
   std::vector<std::array<double, 2>> runs_us;

@@ -33,7 +33,7 @@ class LastReplies {
   const size_t max_bytes_;
   size_t bytes_ = 0;
   std::unordered_map<int32_t, Reply> replies_;  // the kept replies, by rank
-  std::map<Frame, size_t> ranks_of_;  // by reply: the number of ranks that have it
+  std::map<Frame, size_t> ranks_of_;            // by reply: the number of ranks that have it
 };
 
 }  // namespace hetcomm

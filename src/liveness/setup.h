@@ -28,9 +28,9 @@ struct Setup {
   int rank = 0;
   int size = 0;
   uint64_t detection_ns = 0;
-  Credentials credentials;   // complete once start() is called
-  uint32_t incarnation = 0;  // this rank's incarnation
-  int doorbell = -1;         // an eventfd that is signalled when mail arrives
+  Credentials credentials;                     // complete once start() is called
+  uint32_t incarnation = 0;                    // this rank's incarnation
+  int doorbell = -1;                           // an eventfd that is signalled when mail arrives
   std::vector<InterfaceAddress> interfaces{};  // interfaces to listen on, best first
   std::shared_ptr<Witness> witness{};          // null: this rank answers no questions
 };

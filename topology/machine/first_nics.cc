@@ -159,7 +159,7 @@ class FirstNics {
   std::vector<const NicOption*> chosen_;                // by user
   std::vector<std::vector<size_t>> users_;              // by NIC
 
-  // Of the search for one user:
+  // The state of the search for one user.
   std::vector<Reached> reached_;                 // by NIC
   std::optional<std::pair<size_t, Cost>> best_;  // the last NIC and the cost of the cheapest chain
 };
