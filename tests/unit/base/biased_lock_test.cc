@@ -82,7 +82,7 @@ TEST(BiasedLock, RefusesASecondHolder) {
   }
 }
 
-TEST(BiasedLock, EntersWithoutLockingForTheSoleUserOnly) {
+TEST(BiasedLock, OnlySoleUserEntersWithoutLocking) {
   BiasedLock lock;
   lock.set_up(BiasedLock::Bias::kSoleUser);
   const bool first = lock.try_enter_as_user();
@@ -96,7 +96,7 @@ TEST(BiasedLock, EntersWithoutLockingForTheSoleUserOnly) {
   lock.unlock();
 }
 
-TEST(BiasedLock, HasNoSoleUserIfBiasIsNever) {
+TEST(BiasedLock, SoleUseIsUnavailableIfBiasIsNever) {
   BiasedLock lock;
   lock.set_up(BiasedLock::Bias::kNever);
   EXPECT_FALSE(lock.try_enter_as_user());

@@ -74,7 +74,7 @@ TEST(Bytes, ReadPastTheEndFailsAndStaysFailed) {
   EXPECT_FALSE(reader.finished());
 }
 
-TEST(Bytes, LengthOverTheLimitFails) {
+TEST(Bytes, StringOverTheLengthLimitFails) {
   ByteWriter writer;
   writer.write_string("12345");
   ByteReader exact(writer.bytes());
@@ -84,7 +84,7 @@ TEST(Bytes, LengthOverTheLimitFails) {
   EXPECT_TRUE(strict.failed());
 }
 
-TEST(Bytes, CountThatExceedsTheInputFails) {
+TEST(Bytes, CountBeyondTheLimitOrInputFails) {
   const std::vector<std::byte> input = bytes_of({3, 1, 2, 3, 4, 5, 6});
   ByteReader fits(input);
   EXPECT_EQ(fits.read_count<uint8_t>(3, 2), 3u);
@@ -174,7 +174,7 @@ TEST(Bytes, RandomReadsStayInsideTheInput) {
 }
 
 // A truncated message is never accepted as a complete one.
-TEST(Bytes, EveryPrefixOfAMessageFails) {
+TEST(Bytes, EveryTruncatedMessageFails) {
   ByteWriter writer;
   writer.write<uint16_t>(3);
   writer.write_string("mlx5_0");

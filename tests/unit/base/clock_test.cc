@@ -7,7 +7,7 @@
 namespace hetcomm {
 namespace {
 
-TEST(Clock, NeverGoesBackwards) {
+TEST(Clock, DoesNotGoBackwards) {
   uint64_t last = now_ns();
   for (int i = 0; i < 1000; ++i) {
     const uint64_t now = now_ns();

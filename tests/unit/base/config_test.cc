@@ -121,7 +121,7 @@ TEST_F(ConfigTest, EveryVariableThatNamesAFileIsMarked) {
 }
 
 // Checks every table entry: an untrusted caller's setting is used only if it names no file.
-TEST_F(ConfigTest, VariablesThatNameFilesAreIgnoredFromUntrustedCallers) {
+TEST_F(ConfigTest, UntrustedCallersCannotSetFileVariables) {
   for (const Variable* each : kVariables) {
     const Variable& info = *each;
     const bool is_path = info.names != Naming::kNoFile && info.type == VariableType::kText;
@@ -253,7 +253,7 @@ TEST_F(ConfigTest, OutOfRangeErrorNamesTheRange) {
   }
 }
 
-TEST_F(ConfigTest, RangeLimitsAreAllowed) {
+TEST_F(ConfigTest, RangesIncludeTheirLimits) {
   for (const Variable* each : kVariables) {
     const Variable& info = *each;
     for (const uint64_t end : {info.limits.least, info.limits.most}) {
@@ -267,7 +267,7 @@ TEST_F(ConfigTest, RangeLimitsAreAllowed) {
 }
 
 // An operation timeout of 0 means the default too.
-TEST_F(ConfigTest, ZeroTimeoutMeansTheDefault) {
+TEST_F(ConfigTest, ZeroTimeoutSelectsTheDefault) {
   const Config config = loaded({"HETCOMM_TIMEOUT=0", "HETCOMM_BOOTSTRAP_TIMEOUT=0ms"});
   EXPECT_EQ(config.number(variable::kTimeout), 1'800'000'000'000u);
   EXPECT_EQ(config.number(variable::kBootstrapTimeout), 300'000'000'000u);
@@ -290,7 +290,7 @@ TEST_F(ConfigTest, WarningForUnknownVariableSuggestsTheNearest) {
   EXPECT_NE(lines_[0].find("did you mean HETCOMM_TIMEOUT?"), std::string::npos) << lines_[0];
 }
 
-TEST_F(ConfigTest, WarningWithoutSimilarVariableSuggestsNone) {
+TEST_F(ConfigTest, DissimilarUnknownVariableGetsNoSuggestion) {
   static_cast<void>(loaded({"HETCOMM_QQQQQQQQQQQQQQQQQQQQQQ=1"}));
   ASSERT_EQ(lines_.size(), 1u);
   EXPECT_EQ(lines_[0].find("did you mean"), std::string::npos) << lines_[0];
@@ -330,7 +330,7 @@ TEST_F(ConfigTest, ValueMayContainAnEqualsSign) {
   EXPECT_EQ(config.text(variable::kDevices), "sim-handle:bandwidth=1G:latency=2us");
 }
 
-TEST_F(ConfigTest, SecretsAreNeverShown) {
+TEST_F(ConfigTest, SecretValueIsNotShown) {
   const Config config = loaded({"HETCOMM_SECRET=hunter2"});
   EXPECT_EQ(config.text(variable::kSecret), "hunter2");
   EXPECT_STREQ(config.shown(variable::kSecret), "(set)");

@@ -55,7 +55,7 @@ TEST(Copy, WritesExactlyTheTargetBytes) {
 }
 
 // On some processors memcpy takes twenty times as long at some offsets.
-TEST(TimedCopy, IsFastAtEveryOffset) {
+TEST(TimedCopy, UnalignedOffsetsAreNotMuchSlower) {
   constexpr size_t kLength = 32768;
   Pages source(kLength + kPage);
   Pages target(kLength + kPage);

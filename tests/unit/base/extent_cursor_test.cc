@@ -45,7 +45,7 @@ TEST(ExtentCursor, VisitsEveryByteOnceFromAnyPosition) {
 }
 
 // collect() must list the same pieces that take() visits.
-TEST(ExtentCursor, CollectListsThePiecesThatTakeVisits) {
+TEST(ExtentCursor, CollectListsConsecutivePiecesUpToTheLimit) {
   Random random(4);
   for (int round = 0; round < 300; ++round) {
     Place place(random);

@@ -64,7 +64,7 @@ std::string head(const std::string& rank = "") {
   return "hetcomm[" + host_name() + rank + " PID TIME] ";
 }
 
-TEST(Log, LineNamesTheRankOnceKnown) {
+TEST(Log, LinesNameTheRankOnceItIsKnown) {
   Sink sink;
   Log log;
   log.set_sink(Sink::write, &sink);
@@ -266,7 +266,7 @@ void log_beside_a_handler(Log& log, int signal) {
   EXPECT_EQ(after.sa_handler, own.sa_handler);
 }
 
-TEST(Log, PipeWithoutReaderRaisesNoSignal) {
+TEST(Log, WritingToAPipeWithoutReaderRaisesNoSignal) {
   int ends[2] = {};
   ASSERT_EQ(pipe(ends), 0);
   close(ends[0]);
@@ -331,7 +331,7 @@ TEST_F(LogFiles, WriteAtTheFileSizeLimitRaisesNoSignal) {
   EXPECT_EQ(unstamped(contents(in_folder("log"))), head() + "warn: in time\n");
 }
 
-TEST_F(LogFiles, OpeningAPipeWithoutReaderFailsAtOnce) {
+TEST_F(LogFiles, OpeningAPipeWithoutReaderFailsInsteadOfBlocking) {
   ASSERT_EQ(mkfifo(in_folder("pipe").c_str(), 0600), 0);
   Log log;
   EXPECT_FALSE(log.set_file(in_folder("pipe"), std::nullopt).ok());
@@ -346,7 +346,7 @@ TEST(Log, BracesInArgumentsArePrintedLiterally) {
   EXPECT_TRUE(sink.lines[0].ends_with("warn: {}%s%n"));
 }
 
-TEST(Log, LevelNamesParse) {
+TEST(Log, OnlyKnownLevelNamesParse) {
   const struct {
     const char* text;
     LogLevel level;

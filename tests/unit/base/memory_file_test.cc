@@ -26,7 +26,7 @@ TEST(MemoryFile, HasTheRequestedSizeAndCanBeSealed) {
   EXPECT_EQ(fcntl(file->get(), F_ADD_SEALS, F_SEAL_SHRINK), 0);
 }
 
-TEST(MemoryFile, FileOverTheSizeLimitReturnsAStatus) {
+TEST(MemoryFile, ExceedingTheFileSizeLimitReturnsAnError) {
   rlimit before{};
   ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
   rlimit low = before;
@@ -44,7 +44,7 @@ TEST(MemoryFile, FileOverTheSizeLimitReturnsAStatus) {
   EXPECT_NE(text.find("1000 bytes"), std::string::npos) << text;
 }
 
-TEST(MemoryFile, WriteErrorBeyondTheLimitNamesTheLimit) {
+TEST(MemoryFile, FileTooLargeErrorMentionsTheUlimit) {
   const Status status = status_from_errno(EFBIG, "write");
   EXPECT_EQ(status.code(), Code::kOutOfResources);
   EXPECT_NE(status.text().find("ulimit -f"), std::string_view::npos) << status.text();

@@ -84,7 +84,7 @@ TEST(NumaMemory, PreferenceCoversOnlyWholePages) {
   munmap(pages, 4 * kPage);
 }
 
-TEST(NumaMemory, IsUsableForMissingNodes) {
+TEST(NumaMemory, IsUsableIfTheNodeDoesNotExist) {
   for (const int node : {1023, 1024, 1 << 30, -2}) {
     EXPECT_NE(try_numa_node(node), 0) << node;
     const NumaMemory memory = allocate_near(kPage + 1, node);

@@ -27,7 +27,7 @@ std::vector<std::byte> packed(const Texts& texts) {
   return writer.take();
 }
 
-TEST(Packed, NumbersReadBackAsWritten) {
+TEST(Packed, NumbersRoundTripAndOverlongEncodingsFail) {
   for (unsigned bit = 0; bit < 64; ++bit) {
     for (const uint64_t value : {uint64_t{1} << bit, (uint64_t{1} << bit) - 1}) {
       ByteWriter writer;
@@ -85,7 +85,7 @@ TEST(Packed, RegularColumnsTakeFewBytes) {
   EXPECT_LE(packed(in_turn).size(), 64U);
 }
 
-TEST(Packed, IrregularColumnsTakeNoMoreThanTheirNumbers) {
+TEST(Packed, SmallIrregularNumbersTakeOneByteEach) {
   std::mt19937 random(4);
   Column column;
   for (int i = 0; i < 1000; ++i) column.push_back(static_cast<uint32_t>(random() % 100));
@@ -143,7 +143,7 @@ TEST(Packed, TextsBeyondTheTotalLimitAreRefused) {
   EXPECT_TRUE(strict.failed());
 }
 
-TEST(Packed, HostileBytesFailOrStayWithinTheLimits) {
+TEST(Packed, CorruptedBytesNeverDecodeBeyondTheLimits) {
   std::mt19937 random(2);
   const Column column = {5, 5, 5, 6, 7, 8, 2, 0, 9};
   const Texts texts = {"abc", "abd", "x"};

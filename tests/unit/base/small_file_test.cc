@@ -95,7 +95,7 @@ TEST_F(SmallFileTest, PrivateFileOfAnotherUserIsRefused) {
   EXPECT_TRUE(read().ok());
 }
 
-TEST_F(SmallFileTest, OnlyRegularFilesAreReadAndReadingNeverBlocks) {
+TEST_F(SmallFileTest, MissingFilesFifosAndDirectoriesAreRefused) {
   EXPECT_EQ(read().status().code(), Code::kNotFound);
   ASSERT_EQ(mkfifo(path().c_str(), 0600), 0);
   EXPECT_EQ(read().status().code(), Code::kInvalidArgument);

@@ -38,7 +38,7 @@ std::vector<std::byte> counting(size_t size, int first) {
   return bytes;
 }
 
-TEST(Span, TotalBytesAddsAllExtents) {
+TEST(Span, TotalBytesSumsAllExtents) {
   EXPECT_EQ(total_bytes({}), 0u);
   EXPECT_EQ(total_bytes(Pieces({0, 3, 0, 5}).extents()), 8u);
 }
@@ -107,7 +107,7 @@ TEST(Span, EmptyRangeVisitsNoPiece) {
   EXPECT_EQ(calls, 0);
 }
 
-TEST(Span, RandomExtentsBehaveLikeOneRun) {
+TEST(Span, GatherReturnsWhatScatterWroteToRandomExtents) {
   std::mt19937 random(11);
   for (int round = 0; round < 300; ++round) {
     std::vector<size_t> lengths(random() % 8);

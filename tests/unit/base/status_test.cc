@@ -54,7 +54,7 @@ TEST(Status, ValuesStayInTheirReservedRange) {
   EXPECT_LE(HETCOMM_CONTEXT_FAILED, -80);
 }
 
-TEST(Status, UnknownValuesHaveTheNameUnknown) {
+TEST(Status, UnknownCodesAreNamedUnknown) {
   for (const int32_t value : {2, 999, -39, -100, INT32_MAX, INT32_MIN}) {
     EXPECT_STREQ(code_name(static_cast<Code>(value)), "UNKNOWN") << value;
     EXPECT_STRNE(code_text(static_cast<Code>(value)), "") << value;
@@ -89,7 +89,7 @@ TEST(Status, CopiesAreIndependent) {
   EXPECT_EQ(second.text(), "one");
 }
 
-TEST(Status, ResultHoldsAValueOrAFailure) {
+TEST(Status, ResultHoldsAValueOrAnError) {
   Result<std::unique_ptr<int>> good(std::make_unique<int>(5));
   ASSERT_TRUE(good.ok());
   EXPECT_TRUE(good.status().ok());

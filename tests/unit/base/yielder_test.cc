@@ -80,7 +80,7 @@ TEST(Yielder, ResetsItsPauseOnceTheOtherThreadHasGone) {
 }
 
 // The scheduler's own time does not count.
-TEST(TimedYielder, LosesLittleTimeToARealBusyThread) {
+TEST(TimedYielder, LosesLittleTimeToABusyThread) {
   cpu_set_t before;
   ASSERT_EQ(sched_getaffinity(0, sizeof(before), &before), 0);
   cpu_set_t one;

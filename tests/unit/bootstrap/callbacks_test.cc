@@ -120,7 +120,7 @@ TEST_P(CallbacksTest, RanksAgreeOnARandomOrConfiguredSecret) {
   EXPECT_NE(secrets[0], secrets[2]);
 }
 
-TEST_P(CallbacksTest, RanksWithDifferentSecretsAreNamed) {
+TEST_P(CallbacksTest, ErrorNamesRanksWithDifferentSecrets) {
   for (const char* other : {"SECRET=b", ""}) {
     World world(3);
     run(
@@ -248,7 +248,7 @@ TEST_P(PutGetTest, ValuesOfManyRanksAreFetchedInOneCall) {
 }
 
 // The random key must not stay where others could read it.
-TEST_P(PutGetTest, RandomKeyIsDeletedOnceAllRanksHaveIt) {
+TEST_P(PutGetTest, RandomKeyIsDeletedAfterTheExchange) {
   for (const bool some_are_missing : {false, true}) {
     World world(3);
     delete_ = true;
@@ -266,7 +266,7 @@ TEST_P(PutGetTest, RandomKeyIsDeletedOnceAllRanksHaveIt) {
   }
 }
 
-TEST_P(PutGetTest, FailureToDeleteTheKeyIsHarmless) {
+TEST_P(PutGetTest, FailureToDeleteTheKeyDoesNotFailTheExchange) {
   World world(2);
   delete_ = true;
   world.fail_delete = true;
@@ -302,7 +302,7 @@ TEST_P(PutGetTest, PublishedProofOfASecretIsSaltedAndSlow) {
   EXPECT_NE(published[0], published[1]);
 }
 
-TEST_P(PutGetTest, MissingRanksAreNamedIfFetchedInOneCall) {
+TEST_P(PutGetTest, ErrorNamesMissingRanksFetchedInOneCall) {
   many_ = true;
   World world(4);
   run(world, {0, 2}, 4, [&](int /*rank*/, Bootstrap& bootstrap) {
@@ -313,7 +313,7 @@ TEST_P(PutGetTest, MissingRanksAreNamedIfFetchedInOneCall) {
   EXPECT_EQ(world.together, 1);
 }
 
-TEST_P(PutGetTest, MissingRanksAreNamedOnEveryRank) {
+TEST_P(PutGetTest, EveryRankReportsTheMissingRanks) {
   World world(4);
   run(world, {0, 2}, 4, [&](int /*rank*/, Bootstrap& bootstrap) {
     const auto all = bootstrap.allgather("world", {}, now_ns() + kSecond);
@@ -323,7 +323,7 @@ TEST_P(PutGetTest, MissingRanksAreNamedOnEveryRank) {
   });
 }
 
-TEST_P(PutGetTest, MissingRankZeroIsNamed) {
+TEST_P(PutGetTest, ErrorNamesMissingRankZero) {
   World world(2);
   run(world, {1}, 2, [&](int /*rank*/, Bootstrap& bootstrap) {
     const auto all = bootstrap.allgather("world", {}, now_ns() + kSecond / 5);
@@ -357,7 +357,7 @@ TEST_P(PutGetTest, CorruptValuesAreRefused) {
 class AllgatherTest : public CallbacksTest {};
 INSTANTIATE_TEST_SUITE_P(Way, AllgatherTest, testing::Values(true));
 
-TEST_P(AllgatherTest, DifferentExchangesAreDetected) {
+TEST_P(AllgatherTest, MismatchedExchangesAreDetected) {
   World world(2);
   run(world, {0, 1}, 2, [&](int rank, Bootstrap& bootstrap) {
     const auto all = bootstrap.allgather(rank == 0 ? "a" : "b", {}, now_ns() + 5 * kSecond);

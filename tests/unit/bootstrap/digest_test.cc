@@ -168,7 +168,7 @@ class DigestTest : public testing::Test {
   std::multiset<std::string> texts_;
 };
 
-TEST_F(DigestTest, BlockSizeGrowsWithTheRootOfTheRanks) {
+TEST_F(DigestTest, BlockSizeGrowsWithTheSquareRootOfTheRankCount) {
   for (const auto& [size, block] :
        {std::pair{2, 2}, {35, 2}, {129, 4}, {1024, 16}, {4096, 32}, {65536, 128}}) {
     EXPECT_EQ(block_size_of(size), block) << size;
@@ -198,7 +198,7 @@ TEST_F(DigestTest, EveryRankGetsTheSameDigestAndValue) {
   }
 }
 
-TEST_F(DigestTest, RelaysPassDigestAndValueInAJobWithTls) {
+TEST_F(DigestTest, RelaysPassDigestAndValueOverTls) {
   const test::Certificates files;
   test::World world(9);
   run(
@@ -228,7 +228,7 @@ TEST_F(DigestTest, AllgatherCallbackExchangesTheDigestInOneGroup) {
   });
 }
 
-TEST_F(DigestTest, DigestExchangeOfASmallJobSendsAsManyBytesAsAnAllgather) {
+TEST_F(DigestTest, SmallJobExchangeSendsAsManyBytesAsAnAllgather) {
   std::array<size_t, 2> in_bytes{};
   for (const bool plain : {false, true}) {
     test::World world(8);
@@ -335,7 +335,7 @@ TEST_F(DigestTest, OversizedValueFailsOnEveryRank) {
   }
 }
 
-TEST_F(DigestTest, MissingMemberOrLeaderIsNamed) {
+TEST_F(DigestTest, EveryRankReportsAMissingMemberOrLeader) {
   for (const int missing : {7, 6}) {
     texts_.clear();
     test::World world(11);
@@ -411,7 +411,7 @@ void take_part_and_die(Bootstrap& job, int rank, const RelayContact& contact,
 }
 
 // Uses blocks of 4: the second block loses members, its leader, or all but its last member.
-TEST_F(DigestTest, DigestReachesTheOthersIfRanksDieAfterTheirCards) {
+TEST_F(DigestTest, SurvivorsGetTheDigestIfRanksDieAfterSendingCards) {
   for (const bool silent : {false, true}) {
     for (const std::set<int>& dead : {std::set<int>{5}, {4}, {4, 5, 6}, {5, 9, 10}}) {
       test::World world(37);
@@ -525,7 +525,7 @@ TEST_F(RelayChainTest, NextSourceReplacesAMissingSilentOrSlowOne) {
   EXPECT_LT(now_ns() - before, 5 * kSecond);
 }
 
-TEST_F(RelayChainTest, PullWithoutASourceEndsAtTheDeadline) {
+TEST_F(RelayChainTest, PullWithoutAUsableSourceFailsByTheDeadline) {
   const DeadPlace gone(false);
   const DeadPlace silent(true);
   const uint64_t deadline = in(2);
@@ -654,7 +654,7 @@ TEST_F(StoreDigestTest, EveryRankGetsTheSameDigestAndValue) {
   }
 }
 
-TEST_F(StoreDigestTest, MissingRankIsNamedOnEveryRank) {
+TEST_F(StoreDigestTest, EveryRankReportsTheMissingRanks) {
   for (const std::set<int>& missing : {std::set<int>{7}, {6}, {4, 5}}) {
     texts_.clear();
     run(11, missing, [&](int rank, Bootstrap& job) {

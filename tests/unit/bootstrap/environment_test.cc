@@ -154,7 +154,7 @@ class EnvironmentTest : public testing::Test {
   uint16_t port_ = 0;
 };
 
-TEST_F(EnvironmentTest, RanksConnectInAnyStartOrderAndShareAKey) {
+TEST_F(EnvironmentTest, RanksConnectInEitherStartOrderAndShareAKey) {
   for (const std::vector<int>& order : {std::vector<int>{0, 1, 2}, {2, 1, 0}}) {
     const std::vector<std::string> texts = run(3, order);
     EXPECT_THAT(texts[0], HasSubstr("ok 0 1 2 0 1 2 key"));
@@ -211,7 +211,7 @@ TEST_F(EnvironmentTest, GroupsExchangeRepeatedlyUnderOneName) {
   }
 }
 
-TEST_F(EnvironmentTest, ConfiguredSecretMustBeEqualOnAllRanks) {
+TEST_F(EnvironmentTest, ConfiguredSecretMustMatchOnAllRanks) {
   const std::vector<std::string> same = run(2, {0, 1}, "SECRET=a");
   EXPECT_THAT(same[0], HasSubstr("ok 0 1"));
   EXPECT_EQ(same[0], same[1]);
@@ -237,7 +237,7 @@ TEST_F(EnvironmentTest, RanksConnectDespiteDifferentRestartCounts) {
 }
 
 // The other ranks wait at the address where rank 0 would have its store.
-TEST_F(EnvironmentTest, RankZeroThatCannotStartReportsWhyToTheOthers) {
+TEST_F(EnvironmentTest, StartupFailureOfRankZeroIsReportedToOtherRanks) {
   const auto texts = run(
       3, {1, 0, 2},
       [](int rank) {
@@ -290,7 +290,7 @@ TEST_F(EnvironmentTest, StoreAvoidsAForeignServiceOnMasterPort) {
   EXPECT_THAT(run(3, {1, 0, 2}), Each(HasSubstr("ok 0 1 2")));
 }
 
-TEST_F(EnvironmentTest, StorePortIsUsedExclusivelyIfSet) {
+TEST_F(EnvironmentTest, ConfiguredStorePortIsTheOnlyPortTried) {
   const std::string settings = fmt::format("STORE_PORT={};BOOTSTRAP_TIMEOUT=2s", port_ + 20);
   EXPECT_THAT(run(2, {0, 1}, settings), Each(HasSubstr("ok 0 1")));
   const UniqueFd taken =
@@ -536,7 +536,7 @@ class StorePlaceTest : public EnvironmentTest {
 
 constexpr const char* kLoopback = "0100007F";
 
-TEST_F(StorePlaceTest, StoreListensOnlyOnLoopbackIfThatIsMasterAddress) {
+TEST_F(StorePlaceTest, StoreListensOnlyOnLoopbackIfMasterAddressIsLoopback) {
   for (const char* interface : {"", "INTERFACE=lo", "INTERFACE=127.0.0.0/8"}) {
     const auto bootstrap = start(interface);
     EXPECT_THAT(listeners_at(port_), testing::ElementsAre(kLoopback)) << interface;
@@ -565,7 +565,7 @@ TEST_F(StorePlaceTest, StoreListensOnTheMasterAddress) {
 }
 
 // 192.0.2.0/24 belongs to no host; it stands for a translated address.
-TEST_F(StorePlaceTest, StoreListensOnTheInterfaceIfMasterAddressIsForeign) {
+TEST_F(StorePlaceTest, StoreDoesNotListenOnAForeignMasterAddress) {
   setenv("MASTER_ADDR", "192.0.2.77", 1);
   {
     const auto bootstrap = start("INTERFACE=lo;FAMILY=ipv4");
@@ -596,7 +596,7 @@ std::vector<std::string> warnings_of(int count, const std::function<void(Log&)>&
   return lines;
 }
 
-TEST_F(StorePlaceTest, JobWithoutASecretGivesOneWarning) {
+TEST_F(StorePlaceTest, JobWithoutASecretLogsOneWarning) {
   const auto warnings = [&](const std::string& settings) {
     return warnings_of(2, [&](Log& log) {
       EXPECT_TRUE(create(log, fmt::format("STORE_PORT={};{}", port_, settings)).ok());
@@ -614,7 +614,7 @@ TEST_F(StorePlaceTest, DestroyingTheBootstrapClosesTheStore) {
   EXPECT_TRUE(listeners_at(port_).empty());
 }
 
-TEST_F(EnvironmentTest, MissingRanksAreNamedAtTheDeadline) {
+TEST_F(EnvironmentTest, ErrorNamesMissingRanksAtTheDeadline) {
   const std::vector<std::string> texts = run(4, {0, 2}, "", kSecond);
   EXPECT_THAT(texts, Each(HasSubstr("ranks 1, 3 of 4 did not join within")));
 }
@@ -631,7 +631,7 @@ TEST_F(EnvironmentTest, SingleRankNeedsNoAddress) {
   EXPECT_THAT(run(1, {0})[0], HasSubstr("ok 0 0 key"));
 }
 
-TEST_F(EnvironmentTest, MissingOrMalformedVariablesAreNamed) {
+TEST_F(EnvironmentTest, ErrorNamesMissingOrMalformedVariables) {
   Log log;
   const auto fails_with = [&](const char* what) {
     auto bootstrap = create(log, "BOOTSTRAP_TIMEOUT=1s");

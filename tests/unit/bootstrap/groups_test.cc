@@ -110,7 +110,7 @@ class StoreGroupsTest : public testing::Test {
   std::unique_ptr<StoreServer> server_;
 };
 
-TEST_F(StoreGroupsTest, BlocksLeadersAndABroadcastShareOneScope) {
+TEST_F(StoreGroupsTest, BlockLeaderAndBroadcastExchangesShareOneScope) {
   for (const auto& [size, block] : {std::pair{12, 4}, {11, 4}, {9, 8}, {5, 1000}}) {
     const std::string scope = fmt::format("{} in blocks of {}", size, block);
     run_ranks(ranks_up_to(size), [&, size = size, block = block](int rank) {
@@ -156,7 +156,7 @@ TEST_F(StoreGroupsTest, OverlappingGroupsExchangeConcurrently) {
   });
 }
 
-TEST_F(StoreGroupsTest, MissingRankIsNamedToItsGroupOnly) {
+TEST_F(StoreGroupsTest, MissingRankIsReportedOnlyToItsGroup) {
   run_ranks({0, 1, 2, 3, 4, 7, 8, 9, 10, 11}, [&](int rank) {
     StoreClient client(log_, options(rank));
     const RankGroup mine = block_of(rank, 12, 4);
@@ -181,7 +181,7 @@ TEST_F(StoreGroupsTest, MissingRankIsNamedToItsGroupOnly) {
 }
 
 // The member dies while it waits in the group. Another process may then take its place.
-TEST_F(StoreGroupsTest, MemberThatDiesMayReconnectOrIsNamed) {
+TEST_F(StoreGroupsTest, DeadMemberIsReplacedOrReportedMissing) {
   for (const bool comes_again : {true, false}) {
     const std::string scope = comes_again ? "again" : "gone";
     const RankGroup group{.first = 2, .step = 2, .count = 2};
@@ -279,7 +279,7 @@ StoreRequest request_of(StoreOperation operation, const RankGroup& group, int pl
 
 // Unlike an allgather, whose bytes grow with the square of the number of ranks, a broadcast grows
 // linearly.
-TEST(StoreTableGroupsTest, BroadcastCostsOneValuePerRank) {
+TEST(StoreTableGroupsTest, BroadcastSendsOneValuePerRank) {
   constexpr size_t kBytes = 1000;
   CountingSink sink;
   StoreTable table({}, sink);
@@ -418,7 +418,7 @@ class CallbackGroupsTest : public testing::Test {
   bool by_allgather_ = false;
 };
 
-TEST_F(CallbackGroupsTest, BlocksLeadersAndABroadcastShareOneScope) {
+TEST_F(CallbackGroupsTest, BlockLeaderAndBroadcastExchangesShareOneScope) {
   for (const auto& [size, block] : {std::pair{12, 4}, {11, 4}, {9, 8}, {3, 8}}) {
     test::World world(size);
     run(world, ranks_up_to(size), size, [&, size = size, block = block](int rank, Bootstrap& job) {
@@ -457,7 +457,7 @@ TEST_F(CallbackGroupsTest, LeadersPutOnlyTheirOwnValue) {
   EXPECT_LT(world.largest, 61'000u);
 }
 
-TEST_F(CallbackGroupsTest, MissingRankIsNamed) {
+TEST_F(CallbackGroupsTest, ErrorNamesTheMissingRank) {
   test::World world(6);
   run(world, {0, 1, 2}, 6, [&](int rank, Bootstrap& job) {
     const auto values = job.allgather_among("scope", block_of(rank, 6, 2), value_of(rank), in(1));
@@ -545,7 +545,7 @@ TEST_F(CallbackGroupsTest, RandomKeyStaysUntilEveryBlockHasIt) {
   });
 }
 
-TEST_F(CallbackGroupsTest, AllgatherCallbackOffersNoGroups) {
+TEST_F(CallbackGroupsTest, AllgatherCallbackDoesNotSupportGroups) {
   by_allgather_ = true;
   test::World world(2);
   run(world, {0, 1}, 2, [&](int rank, Bootstrap& job) {

@@ -174,7 +174,7 @@ class TlsStoreTest : public StoreTest {
 };
 
 // Each value needs several records, and each reply many more than a socket accepts at once.
-TEST_F(TlsStoreTest, RanksGatherValuesOfEverySizeOverTls) {
+TEST_F(TlsStoreTest, RanksGatherSmallAndLargeValuesOverTls) {
   start();
   run_ranks(24, [&](int rank) {
     StoreClient client(log_, options(rank));
@@ -213,7 +213,7 @@ TEST_F(TlsStoreTest, StoreWithoutTlsIsNotUsed) {
   EXPECT_THAT(std::string(status.text()), HasSubstr("has no TLS"));
 }
 
-TEST_F(TlsStoreTest, WaitingClientLearnsThatTheStoreCloses) {
+TEST_F(TlsStoreTest, ClosingTheStoreFailsAWaitingGet) {
   start();
   std::atomic<bool> connected = false;
   std::thread waiter([&] {
@@ -232,7 +232,7 @@ TEST_F(TlsStoreTest, WaitingClientLearnsThatTheStoreCloses) {
   EXPECT_LT(now_ns() - before, 15 * kSecond);
 }
 
-TEST_F(StoreTest, SixtyFourRanksGatherValuesOfEverySize) {
+TEST_F(StoreTest, SixtyFourRanksGatherSmallAndLargeValues) {
   start();
   run_ranks(64, [&](int rank) {
     StoreClient client(log_, options(rank));
@@ -248,7 +248,7 @@ TEST_F(StoreTest, SixtyFourRanksGatherValuesOfEverySize) {
   });
 }
 
-TEST_F(StoreTest, MissingRanksAreNamedOnEveryRank) {
+TEST_F(StoreTest, EveryRankReportsTheMissingRanks) {
   start();
   run_ranks(7, [&](int rank) {
     if (rank == 3) return;
@@ -302,7 +302,7 @@ TEST_F(StoreTest, ProcessThatJoinsACompletedGatherIsRefused) {
 }
 
 // Each process has a ticket. The store remembers the tickets of ranks that it has fully served.
-TEST_F(StoreTest, NewProcessOfAServedRankLooksForAnotherStore) {
+TEST_F(StoreTest, NewProcessOfAServedRankSkipsTheOldStore) {
   ranks_ = 2;
   start();
   const std::vector<Address> old = addresses_;
@@ -340,7 +340,7 @@ TEST_F(StoreTest, DifferentNumbersOfRanksAreRefused) {
   });
 }
 
-TEST_F(StoreTest, RestartedProcessRegainsItsPlace) {
+TEST_F(StoreTest, RestartedProcessReplacesItsPredecessor) {
   start();
   std::thread dying([&] {
     Result<FoundStore> socket = find_store(log_, options(1), in(10));
@@ -436,7 +436,7 @@ TEST_F(StoreTest, OversizedFrameAndPipeliningCloseTheConnection) {
   }
 }
 
-TEST_F(StoreTest, LateServerIsFound) {
+TEST_F(StoreTest, ClientFindsAServerThatStartsLate) {
   UniqueFd reserved = listen_on(loopback(), 1).value();
   const Address address = bound_address(reserved.get()).value();
   reserved.reset();
@@ -836,7 +836,7 @@ TEST_F(OpenStoreTest, RequestOnAClosingConnectionIsSentAgain) {
 
 // All ranks of a job reconnect simultaneously after an idle period longer than the store allows.
 // Each tries two addresses, so there are temporarily more connections than sessions in the store.
-TEST_F(OpenStoreTest, AllRanksReconnectAtOnceAfterAnIdlePeriod) {
+TEST_F(OpenStoreTest, AllRanksReconnectSimultaneouslyAfterAnIdlePeriod) {
   constexpr int kRanks = 300;
   bounds_ = {.sessions = kRanks + 64, .quiet_ns = 2 * kSecond};
   ranks_ = kRanks;
@@ -951,7 +951,7 @@ class NoOwner final : public StoreSession::Owner {
   void on_closed(ClientId /*client*/, std::string_view /*why*/) override {}
 };
 
-TEST(StoreSessionTest, IdleTimeOfAClientThatDoesNotReadStartsAtTheLastByteSent) {
+TEST(StoreSessionTest, IdleTimeStartsWhenTheLastByteOfAReplyIsSent) {
   int fds[2] = {-1, -1};
   ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fds), 0);
   StreamSocket peer{UniqueFd(fds[0])};
@@ -1073,7 +1073,7 @@ TEST_F(SmallTableTest, OverwriteThatFitsReplacesTheValueAndFreesItsSpace) {
   EXPECT_EQ(get("a"), bytes_of("1"));
 }
 
-TEST_F(SmallTableTest, ReaderGetsNoRefusedValue) {
+TEST_F(SmallTableTest, RefusedValueIsNotDeliveredToAWaitingReader) {
   EXPECT_TRUE(table_.handle(7, "reader", request_of("a"), 0));
   EXPECT_EQ(put("a", "123456789012345678901"), Code::kOutOfResources);
   EXPECT_EQ(sink_.count, 1);  // only the refusal
@@ -1271,7 +1271,7 @@ TEST(SurvivorRoundsTest, RankConsideredLostGetsAnError) {
 }
 
 // A rank's claim about itself does not override the other ranks' knowledge.
-TEST(SurvivorRoundsTest, RankThatCallsItselfLostIsNotLost) {
+TEST(SurvivorRoundsTest, RankCannotDeclareItselfLost) {
   SurvivorRounds rounds;
   EXPECT_TRUE(ask(rounds, 1, {1, 2}).value().empty());
   EXPECT_TRUE(ask(rounds, 0, {}).value().empty());
@@ -1339,7 +1339,7 @@ TEST(StoreProtocolTest, InvalidRanksAndSizesAreRefused) {
 }
 
 // Errors are listed by port range, starting with ports that answered and refused.
-TEST(StoreFinderTest, SummaryOfAddressesIsShort) {
+TEST(StoreFinderTest, ErrorSummarizesConsecutivePortsAsARange) {
   Log log;
   StoreClient::Options options;
   for (uint16_t port = 1; port <= 5; ++port) {  // ports without a listener
@@ -1349,7 +1349,7 @@ TEST(StoreFinderTest, SummaryOfAddressesIsShort) {
   EXPECT_THAT(std::string(status.text()), HasSubstr("127.0.0.1:1-5: "));
 }
 
-TEST(ScopeTest, RankListsAndScopeNamesAreShort) {
+TEST(ScopeTest, RankListsAndScopeNamesAreAbbreviated) {
   EXPECT_EQ(format_ranks({3}, 12), "rank 3 of 12");
   EXPECT_EQ(format_ranks({3, 7, 8, 9}, 12), "ranks 3, 7-9 of 12");
   std::vector<int> even;

@@ -52,7 +52,7 @@ TEST_F(ArenaSleepersTest, AllSleepingRanksAreWokenInOrder) {
   EXPECT_EQ(woken_by(teller), asleep);
 }
 
-TEST_F(ArenaSleepersTest, RankWakesNeitherItselfNorOneThatWaitsNoLonger) {
+TEST_F(ArenaSleepersTest, RankWakesNeitherItselfNorARankThatStoppedWaiting) {
   constexpr uint32_t kRanks = 130;
   ArenaOffer offer;
   auto arena = SharedArena::create(kRanks, &offer);

@@ -43,12 +43,12 @@ class UsefulnessTest : public ::testing::Test {
   Usefulness usefulness_{now_, waits_, kSoon};
 };
 
-TEST_F(UsefulnessTest, ThreadThatFoundNothingIsOfNoUse) {
+TEST_F(UsefulnessTest, ThreadThatFoundNothingIsNotUseful) {
   EXPECT_FALSE(usefulness_.of_use(waits_));
   EXPECT_FALSE(usefulness_.of_use(waits_ + 5));
 }
 
-TEST_F(UsefulnessTest, ThreadIsOfUseIfItFoundWorkLaterThanCallersWouldHaveCome) {
+TEST_F(UsefulnessTest, ThreadIsUsefulIfCallersComeTooRarely) {
   usefulness_.note_found(kStart + kSoon);
   EXPECT_FALSE(usefulness_.of_use(waits_));  // not later than a caller that waits soon
   usefulness_.note_found(kStart + kSoon + 1);
@@ -60,7 +60,7 @@ TEST_F(UsefulnessTest, ThreadIsOfUseIfItFoundWorkLaterThanCallersWouldHaveCome) 
   EXPECT_FALSE(usefulness_.of_use(waits_ + 11));
 }
 
-TEST_F(UsefulnessTest, ThreadIsInTheWayAtOnceIfItServesCallersThatCameSoon) {
+TEST_F(UsefulnessTest, ServingOnePromptCallerPutsTheThreadInTheWay) {
   EXPECT_TRUE(in_the_way_after(1, {}));
 }
 
@@ -68,7 +68,7 @@ TEST_F(UsefulnessTest, ThreadThatServesCallersIsInTheWayEvenIfItFoundNothing) {
   EXPECT_TRUE(in_the_way_after(1, {.found = false}));
 }
 
-TEST_F(UsefulnessTest, ThreadThatWakesInVainForPeersIsInTheWayAfterSeveralTimes) {
+TEST_F(UsefulnessTest, RepeatedVainWakesForPeersPutTheThreadInTheWay) {
   EXPECT_TRUE(in_the_way_after(Usefulness::kMaxVainWakes, {.for_callers = false, .found = false}));
 }
 
@@ -76,13 +76,13 @@ TEST_F(UsefulnessTest, ThreadThatServesAPeerIsNotInTheWay) {
   EXPECT_FALSE(in_the_way_after(100, {.for_callers = false, .found = true}));
 }
 
-TEST_F(UsefulnessTest, ThreadIsNotInTheWayIfNoCallerCameOrOnlyLate) {
+TEST_F(UsefulnessTest, ThreadIsNotInTheWayOfAbsentOrLateCallers) {
   EXPECT_FALSE(in_the_way_after(100, {.waits = 0}));
   EXPECT_FALSE(in_the_way_after(100, {.slept = kSoon}));
   EXPECT_FALSE(in_the_way_after(100, {.ended = false}));
 }
 
-TEST_F(UsefulnessTest, VainWakesCountOnlyInARow) {
+TEST_F(UsefulnessTest, OnlyConsecutiveVainWakesCount) {
   const Wake vain{.for_callers = false, .found = false};
   const Wake served{.for_callers = false, .found = true};
   for (int i = 0; i < 100; ++i) {
@@ -92,14 +92,14 @@ TEST_F(UsefulnessTest, VainWakesCountOnlyInARow) {
   }
 }
 
-TEST(LongPollsTest, LongPollsAreMadeUntilTheyAreInVain) {
+TEST(LongPollsTest, LongPollsStopAfterThreeFindNothing) {
   LongPolls polls;
   for (int i = 0; i < 100; ++i) EXPECT_TRUE(polls.pay());
   for (int i = 0; i < 3; ++i) polls.note_vain();
   EXPECT_FALSE(polls.pay());
 }
 
-TEST(LongPollsTest, LongPollIsTriedNowAndThenWhileLongPollsAreInVain) {
+TEST(LongPollsTest, LongPollsAreRetriedRarelyWhileTheyFindNothing) {
   LongPolls polls;
   for (int i = 0; i < 1000; ++i) polls.note_vain();
   uint32_t trials = 0;
@@ -107,7 +107,7 @@ TEST(LongPollsTest, LongPollIsTriedNowAndThenWhileLongPollsAreInVain) {
   EXPECT_EQ(trials, 10u);
 }
 
-TEST(LongPollsTest, FewSuccessfulTrialsBringLongPollsBack) {
+TEST(LongPollsTest, FourSuccessfulTrialsReenableLongPolls) {
   LongPolls polls;
   for (int i = 0; i < 1000; ++i) polls.note_vain();
   for (int i = 0; i < 3; ++i) polls.note_found();
@@ -116,7 +116,7 @@ TEST(LongPollsTest, FewSuccessfulTrialsBringLongPollsBack) {
   EXPECT_TRUE(polls.pay());
 }
 
-TEST(LongPollsTest, PollsMustSucceedTwiceAsOftenAsTheyAreInVain) {
+TEST(LongPollsTest, LongPollsThatSucceedHalfTheTimeDoNotPay) {
   LongPolls polls;
   for (int i = 0; i < 1000; ++i) {
     polls.note_vain();

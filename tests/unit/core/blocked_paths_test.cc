@@ -45,7 +45,7 @@ class Paths {
   std::set<std::pair<size_t, size_t>> open_;
 };
 
-TEST(BlockedPaths, PairFailsAtTheThirdBreak) {
+TEST(BlockedPaths, PairFailsOnTheThirdBreak) {
   Paths paths;
   EXPECT_FALSE(paths.fails(kOne));
   EXPECT_FALSE(paths.fails(kOne));

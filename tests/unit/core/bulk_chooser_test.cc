@@ -167,7 +167,7 @@ TEST(TwoWays, OneOutlierInATrialDoesNotChangeTheCost) {
   }
 }
 
-TEST(BulkChooser, MeasuresAGuessSoonIfThatIsCheap) {
+TEST(BulkChooser, MeasuresAnEstimatedCostSoonIfMeasuringIsCheap) {
   BulkChooser chooser;
   Machine machine;
   machine.get = machine.put;

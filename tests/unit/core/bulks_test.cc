@@ -123,7 +123,7 @@ class CoreBulks : public ::testing::Test, public BulkOwner {
   std::vector<End> ended_;
 };
 
-TEST_F(CoreBulks, WaitingBulksAreSubmittedAgainInTheirOrder) {
+TEST_F(CoreBulks, WaitingBulksAreResubmittedInOrder) {
   DecidedRail rail;
   OwnedBulk& first = prepare(rail, 1);
   OwnedBulk& second = prepare(rail, 2, true);
@@ -191,7 +191,7 @@ TEST_F(CoreBulks, BulkOfAFailedRailCanBeSubmittedToAnother) {
   EXPECT_EQ(next.sending.outstanding(), 0u);
 }
 
-TEST_F(CoreBulks, EveryBulkEndsOnceInRandomOrders) {
+TEST_F(CoreBulks, NoBulkEndsTwiceUnderRandomOperations) {
   Random random(52);
   size_t cancelled = 0;
   size_t failed_with_rail = 0;

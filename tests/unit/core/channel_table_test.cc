@@ -11,7 +11,7 @@
 namespace hetcomm {
 namespace {
 
-TEST(ChannelTableTest, FindsOpenChannelsOnly) {
+TEST(ChannelTableTest, FindsOnlyOpenChannels) {
   ChannelTable table;
   EXPECT_TRUE(table.empty());
   std::vector<Channel*> open;
@@ -30,7 +30,7 @@ TEST(ChannelTableTest, FindsOpenChannelsOnly) {
   EXPECT_TRUE(table.empty());
 }
 
-TEST(ChannelTableTest, ClosedNumbersAreNotReusedSoon) {
+TEST(ChannelTableTest, ClosedChannelNumbersAreNotReusedSoon) {
   ChannelTable table;
   const uint32_t first = table.open().id;
   std::set<uint32_t> seen{first};

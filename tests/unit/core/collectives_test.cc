@@ -571,7 +571,7 @@ const std::vector<uint32_t> kClusters[] = {
     {0, 0, 0, 0, 0, 1, 2, 3, 4},
 };
 
-TEST_P(CollectiveSteps, ClustersOfRanksGiveTheSameResult) {
+TEST_P(CollectiveSteps, RanksInClustersGetTheDefinedResult) {
   const Kind kind = static_cast<Kind>(GetParam());
   for (const Algorithm algorithm : {Algorithm::kChosen, Algorithm::kRing, Algorithm::kTwoLevel}) {
     Algorithm found = Algorithm::kChosen;
@@ -876,7 +876,7 @@ constexpr const char* kBench = R"({"meta": {}, "rows": [
   {"test": "bandwidth", "impl": "hetcomm", "transport": "odd", "memory": "host", "bytes": 64,
    "bandwidth_MBps": 1e300}, 7, null, {"bytes": "many"}]})";
 
-TEST(TransportCosts, ParseFromBenchmarkOutput) {
+TEST(TransportCosts, AreParsedFromBenchmarkOutput) {
   const Result<TransportCosts> model = TransportCosts::parse(kBench);
   ASSERT_TRUE(model.ok()) << model.status().text();
   const LinkCost* const tcp = model.value().find("tcp");
@@ -895,7 +895,7 @@ TEST(TransportCosts, ParseFromBenchmarkOutput) {
 }
 
 // If parsed, each of these files would take a gigabyte.
-TEST(TransportCosts, HostileFilesAreRefusedWithoutMuchMemory) {
+TEST(TransportCosts, DeeplyNestedAndOversizedFilesAreRefused) {
   const std::string brackets(3u << 20, '[');
   EXPECT_EQ(TransportCosts::parse(brackets).status().code(), Code::kInvalidArgument);
   EXPECT_NE(TransportCosts::parse(brackets).status().text().find("brackets"), std::string::npos);

@@ -321,7 +321,7 @@ TEST_F(DeviceSumsTest, HostTakesOverOnlyIfTheDeviceWroteNothing) {
   run(sums, sum);
 }
 
-TEST_F(DeviceSumsTest, DeviceThatFailedIsSeldomTriedAgain) {
+TEST_F(DeviceSumsTest, FailedDeviceIsRarelyRetried) {
   const Device real = create_sim_device("sim-address", "memory=64M").value();
   const size_t index = devices_.add({&failing_table(*real.table), real.instance}).value();
   DeviceSums sums(devices_, staging_, Mode::kMeasured);

@@ -232,7 +232,7 @@ TEST_P(EngineTest, OperationsQueuedWhileTheBatonIsHeldStartOnRelease) {
   EXPECT_EQ(core_.started, (std::vector<Operation*>{operation, after}));
 }
 
-TEST_P(EngineTest, WaitEndsWithItsOwnOperationOnly) {
+TEST_P(EngineTest, WaitEndsOnlyWhenItsOwnOperationCompletes) {
   Operation* const mine = pending();
   Operation* const other = pending();
   EXPECT_FALSE(wait(mine, 2 * kMs));
@@ -455,7 +455,7 @@ TEST_P(EngineTest, OperationStartedDuringASleepIsPolled) {
   forget_progress();
 }
 
-TEST_P(EngineTest, EveryEndAndArrivalIsCounted) {
+TEST_P(EngineTest, CompletionsAndArrivalsAreCounted) {
   const uint64_t ends = engine_.ends();
   const uint64_t arrivals = engine_.arrivals();
   Operation* const mine = pending();

@@ -47,7 +47,7 @@ struct Ends {
   }
 };
 
-TEST(FarWays, EndsNeverTryTheOtherMethodInTheSameTransfer) {
+TEST(FarWays, EndsNeverTryStagingInTheSameTransfer) {
   Ends ends{.direct_direct = 100, .direct_staged = 200, .staged_direct = 200, .staged_staged = 300};
   ends.run(20'000);
   EXPECT_EQ(ends.both_staged, 0);
@@ -56,7 +56,7 @@ TEST(FarWays, EndsNeverTryTheOtherMethodInTheSameTransfer) {
   EXPECT_LT(ends.sender_staged + ends.receiver_staged, 1000);
 }
 
-TEST(FarWays, GainFromBothEndsChangingIsNotCreditedToOne) {
+TEST(FarWays, OnlyTheReceiverStagesIfOnlyItBenefits) {
   Ends ends{.direct_direct = 100, .direct_staged = 20, .staged_direct = 95, .staged_staged = 70};
   ends.run(100);
   ends.run(1000);
@@ -64,14 +64,14 @@ TEST(FarWays, GainFromBothEndsChangingIsNotCreditedToOne) {
   EXPECT_GT(ends.receiver_staged, 900);
 }
 
-TEST(FarWays, BothEndsStageIfThatIsFaster) {
+TEST(FarWays, BothEndsStageIfStagingIsFaster) {
   Ends ends{.direct_direct = 400, .direct_staged = 300, .staged_direct = 200, .staged_staged = 100};
   ends.run(100);
   ends.run(1000);
   EXPECT_GT(ends.both_staged, 900);
 }
 
-TEST(FarWays, TransfersThatMixMethodsDoNotCount) {
+TEST(FarWays, TransfersThatMixMethodsAreNotMeasured) {
   Ends ends{.direct_direct = 400, .direct_staged = 300, .staged_direct = 200, .staged_staged = 100};
   ends.run(1000, /*whole=*/false);
   EXPECT_EQ(ends.sender_staged + ends.receiver_staged, 0) << "nothing was measured";

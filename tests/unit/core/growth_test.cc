@@ -211,7 +211,7 @@ TEST(ReshardBoard, PlanIsAbsentIfAddingItFailed) {
   board.remove(plan);
 }
 
-TEST(ReshardBoard, NotesAreKeptUntilAPlanReadsThem) {
+TEST(ReshardBoard, NotesSurviveAllocationFailuresUntilRead) {
   ReshardBoard board;
   const ReshardBoard::Terms terms{.tag = 3, .content = 7, .ranks = {1, 2}};
   std::vector<ReshardBoard::Answer> answers;

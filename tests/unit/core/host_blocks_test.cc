@@ -30,7 +30,7 @@ int64_t allocations_of_taking(HostBlocks& blocks, uint64_t bytes) {
   return found;
 }
 
-TEST(HostBlocks, ReturnedBlockIsReusedForItsSize) {
+TEST(HostBlocks, ReturnedBlockIsReusedOnlyForSimilarSizes) {
   HostBlocks blocks(100 * kKiB);
   blocks.add_user();
   EXPECT_GT(allocations_of_taking(blocks, 10 * kKiB), 0);
@@ -63,7 +63,7 @@ TEST(HostBlocks, CacheKeepsNoMoreThanItsLimit) {
 }
 
 // A block that exceeds the cache's limit is reused, in addition to the others.
-TEST(HostBlocks, BlocksOverTheLimitAreKeptWhileThereIsAUser) {
+TEST(HostBlocks, OversizedBlockIsKeptWhileTheCacheHasAUser) {
   HostBlocks blocks(100 * kKiB);
   blocks.add_user();
   blocks.add_user();

@@ -49,7 +49,7 @@ std::vector<std::string> found(const Bytes& digest, uint8_t number) {
   return texts;
 }
 
-TEST(HostDevices, EveryRankGetsTheDevicesOfItsHostOnly) {
+TEST(HostDevices, EveryRankGetsOnlyTheDevicesOfItsHost) {
   const std::vector<Bytes> cards{encode_host_devices(host(1), at({"03:00.0"})),
                                  encode_host_devices(host(2), at({"05:00.0", "06:00.0"})),
                                  encode_host_devices(host(1), at({"0001:02:00.1", "03:00.0"})),
@@ -65,7 +65,7 @@ TEST(HostDevices, EveryRankGetsTheDevicesOfItsHostOnly) {
   }
 }
 
-TEST(HostDevices, NamesAreEqualOnlyForEqualSets) {
+TEST(HostDevices, DeviceSetNamesAreEqualOnlyForEqualSets) {
   EXPECT_EQ(name_of_devices({}), 0u);
   EXPECT_EQ(name_of_devices(at({"03:00.0", "04:00.0"})),
             name_of_devices(at({"03:00.0", "04:00.0"})));

@@ -111,7 +111,7 @@ TEST_F(CoreIntroductions, AnswerMakesARankKnown) {
 }
 
 // A call to explain may come between the answer and the pass that reads the mail.
-TEST_F(CoreIntroductions, FirstLookupTakesTheProfile) {
+TEST_F(CoreIntroductions, RepeatedLookupsAndAnswersKeepTheRankKnown) {
   ask(5);
   answer(5);
   EXPECT_TRUE(introductions_.knows(5));  // as explain does
@@ -121,7 +121,7 @@ TEST_F(CoreIntroductions, FirstLookupTakesTheProfile) {
   EXPECT_THAT(book_, IsEmpty());
 }
 
-TEST_F(CoreIntroductions, UnansweredRankIsAskedAgain) {
+TEST_F(CoreIntroductions, RankThatDoesNotAnswerIsAskedAgain) {
   ask(5);
   EXPECT_EQ(introductions_.next_timer_ns(), now_ + kPatience);
   EXPECT_THAT(introductions_.take_overdue(now_ + kPatience - 1), IsEmpty());
@@ -180,7 +180,7 @@ TEST_F(CoreIntroductions, QueuedRequestIsNeverOverdue) {
   EXPECT_EQ(introductions_.next_timer_ns(), now_ - kPatience / 2 + kPatience);
 }
 
-TEST_F(CoreIntroductions, SilentRankGivesUpItsSlotAfterOneMoreAttempt) {
+TEST_F(CoreIntroductions, SilentRankLosesItsSlotAfterOneRetry) {
   for (int rank = 1; rank <= 20; ++rank) ask(rank);
   asked();
   now_ += kPatience;

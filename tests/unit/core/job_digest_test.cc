@@ -161,7 +161,7 @@ TEST(RankCard, UnreadableLinksAreRefused) {
               HasSubstr("the links of its host"));
 }
 
-TEST(RankCard, CardOfAnotherVersionIsRefusedAndNamed) {
+TEST(RankCard, CardOfAnotherVersionIsRefused) {
   const auto text_of = [](const Bytes& bytes) {
     return std::string(decode_card(bytes).status().text());
   };
@@ -210,7 +210,7 @@ TEST(JobDigest, RanksWithoutLinksAreNotCountedAsDropped) {
   }
 }
 
-TEST(JobDigest, FewBytesNeverExpandToMuchMemory) {
+TEST(JobDigest, DigestThatExpandsTooMuchIsRefused) {
   // Every rank encodes 4 KiB about its host in two bytes: all letters but the first repeat the
   // preceding one.
   JobDigest digest = gather(0, cards_of(500, Layout::kOneByOne)).value();
@@ -222,14 +222,14 @@ TEST(JobDigest, FewBytesNeverExpandToMuchMemory) {
   EXPECT_FALSE(decode_digest(encode_digest(digest)).ok());
 }
 
-TEST(JobDigest, AddressWithoutAHostIsRefused) {
+TEST(JobDigest, LocalAddressIsRefused) {
   JobDigest digest = gather(0, cards_of(5, Layout::kOneByOne)).value();
   ASSERT_TRUE(decode_digest(encode_digest(digest)).ok());
   digest.addresses[2] = Address::local("x");
   EXPECT_FALSE(decode_digest(encode_digest(digest)).ok());
 }
 
-TEST(JobDigest, TooManyRanksInPartsAreRefused) {
+TEST(JobDigest, PartsWithTooManyRanksAreRefused) {
   const JobDigestMaker maker;
   const JobDigest digest = gather(0, cards_of(1024, Layout::kBlocks)).value();
   const std::vector<Bytes> parts(65, encode_digest(digest));
@@ -307,7 +307,7 @@ TEST(JobDigest, HostileBytesYieldNoIndexOutOfRange) {
   }
 }
 
-TEST(JobDigest, IncompatibleRanksAreNamed) {
+TEST(JobDigest, ErrorNamesIncompatibleRanks) {
   const JobDigestMaker maker;
   const auto encoded = [](const std::vector<RankCard>& cards) {
     std::vector<Bytes> bytes;
@@ -334,7 +334,7 @@ TEST(JobDigest, IncompatibleRanksAreNamed) {
 }
 
 // Here the ranks exchange their devices.
-TEST(JobDigest, ReportsRanksOfAHostWithDifferentDevices) {
+TEST(JobDigest, DetectsDifferentDevicesAmongRanksOfOneHost) {
   std::vector<RankCard> cards = cards_of(32, Layout::kTurns);  // four hosts, in turns
   const auto must_tell = [&](int block) {
     return decode_digest(digest_by_blocks(cards, block)).value().must_tell_devices;

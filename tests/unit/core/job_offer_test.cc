@@ -100,7 +100,7 @@ TEST(JobOfferTest, NoJobIsChosenIfARankLacksIt) {
   EXPECT_EQ(chosen({{offer(1, 0, {1}), offer(2, 0)}, {offer(1, 1), offer(2, 1)}}), 2U);
 }
 
-TEST(JobOfferTest, MarkOfAnotherExchangeOrRankIsRefused) {
+TEST(JobOfferTest, OfferForAnotherExchangeOrRankIsRefused) {
   const std::vector<std::vector<OwnJobOffer>> all{{offer(1, 0)}, {offer(1, 1)}};
   const Values told = tell(all);
   EXPECT_EQ(chosen(all, told), 1U);
@@ -111,7 +111,7 @@ TEST(JobOfferTest, MarkOfAnotherExchangeOrRankIsRefused) {
   EXPECT_EQ(chosen(all, {told[0], encode_offers(false_one, kExchange, 1)}), 0U);
 }
 
-TEST(JobOfferTest, ChangedOfferIsNotChosen) {
+TEST(JobOfferTest, TamperedOfferIsNotChosen) {
   const std::vector<std::vector<OwnJobOffer>> all{{offer(1, 0)}, {offer(1, 1, {4})}};
   for (size_t byte = 0; byte < tell(all)[1].size(); ++byte) {
     Values told = tell(all);
@@ -124,7 +124,7 @@ TEST(JobOfferTest, ChangedOfferIsNotChosen) {
 }
 
 // An attacker who can write to the store could change the digest itself.
-TEST(JobOfferTest, ChangedDigestIsNotChosen) {
+TEST(JobOfferTest, TamperedDigestIsNotChosen) {
   const std::vector<std::vector<OwnJobOffer>> all{
       {offer(1, 0)}, {offer(1, 2)}, {offer(1, 1, {4})}, {offer(1, 5, {4})}};
   const std::vector<std::byte> digest = digest_of(tell(all), 2).value();
@@ -160,7 +160,7 @@ TEST(JobOfferTest, DigestOfThousandsOfRanksIsShort) {
 }
 
 // Different lists of lost ranks cannot make other ranks store much.
-TEST(JobOfferTest, NoJobIsChosenIfListsOfLostRanksAreLong) {
+TEST(JobOfferTest, NoJobIsChosenIfListsOfLostRanksAreTooLong) {
   std::vector<std::vector<OwnJobOffer>> all;
   for (int32_t rank = 0; rank < 64; ++rank) {
     std::vector<int32_t> lost;

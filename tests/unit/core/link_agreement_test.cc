@@ -42,7 +42,7 @@ std::string checked(const std::vector<std::pair<std::string, std::string>>& rank
   return status.ok() ? "" : std::string(status.text());
 }
 
-TEST(LinkAgreement, RankThatContradictsTheModelIsNamed) {
+TEST(LinkAgreement, ErrorNamesTheRankThatContradictsTheModel) {
   EXPECT_EQ(checked({{"h0", ""}, {"h1", ""}, {"h2", ""}, {"h0", ""}}), "");
   EXPECT_EQ(checked({{"h0", "x"}, {"h1", "x"}, {"h2", "y"}, {"h0", ""}}), "");
   EXPECT_THAT(checked({{"h0", ""}, {"h7", ""}}), HasSubstr("rank 1 runs on host 'h7'"));

@@ -279,7 +279,7 @@ double sum(const std::vector<double>& rates) {
   return all;
 }
 
-TEST(CoreLinkShare, TwoQueuesGetBytesByWeight) {
+TEST(CoreLinkShare, TwoQueuesShareTheLinkByWeight) {
   for (const double link : {12e6, 25e6, 125e6, 1e9}) {
     for (const double eagerness : {1.0, 4.0, 0.25}) {
       for (const double delay_ms : {0.1, 30.0}) {
@@ -297,7 +297,7 @@ TEST(CoreLinkShare, TwoQueuesGetBytesByWeight) {
   }
 }
 
-TEST(CoreLinkShare, ManyQueuesGetBytesByWeight) {
+TEST(CoreLinkShare, FiveQueuesShareTheLinkByWeight) {
   Net net(25e6, {{.weight = 5}, {.weight = 2}, {.weight = 1}, {.weight = 1}, {.weight = 1}});
   net.run(3000);
   const std::vector<double> rates = net.run(10000);
@@ -319,7 +319,7 @@ TEST(CoreLinkShare, SlowPathDoesNotDelayOtherQueues) {
 }
 
 // The queue's path carries more than its share, so the queue gets its share.
-TEST(CoreLinkShare, LimitedPathThatIsFastEnoughGetsItsShare) {
+TEST(CoreLinkShare, QueueOnAFastEnoughPathGetsItsShare) {
   Net net(25e6, {{.weight = 3}, {.weight = 1, .cap = 0.4 * 25e6}});
   net.run(2000);
   const std::vector<double> rates = net.run(8000);
@@ -378,7 +378,7 @@ TEST(CoreLinkShare, SharedBottleneckAndLinkAreFullyUsed) {
   EXPECT_GE(rates[0] + rates[1], 0.9 * 20e6);
 }
 
-TEST(CoreLinkShare, QueueWithPausesGetsItsShare) {
+TEST(CoreLinkShare, IntermittentQueueGetsItsShare) {
   Net net(25e6, {{.weight = 1}, {.weight = 3, .on_ms = 300, .off_ms = 700}});
   net.run(3000);
   const std::vector<double> rates = net.run(20000);
@@ -546,7 +546,7 @@ TEST(CoreHoldingTrial, ShortfallOfAnEarlierTrialDoesNotCount) {
   EXPECT_EQ(run_trial(trial, &now_ns, 1000, 60e6, false), HoldingTrial::Step::kHold);
 }
 
-TEST(CoreHoldingTrial, PauseOfTheQueueGivesNoVerdict) {
+TEST(CoreHoldingTrial, PauseOfTheQueueIsInconclusive) {
   HoldingTrial trial;
   uint64_t now_ns = 1'000'000'000;
   trial.start(0, now_ns);

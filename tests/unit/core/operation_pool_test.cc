@@ -45,7 +45,7 @@ class OperationPoolTest : public ::testing::Test {
   std::set<Operation*> ended_;
 };
 
-TEST_F(OperationPoolTest, SweepExaminesNewAndDueOperationsOnly) {
+TEST_F(OperationPoolTest, SweepExaminesOnlyNewAndDueOperations) {
   uint64_t next = 0;
   EXPECT_EQ(sweep(1, &next), 0U);
   EXPECT_EQ(next, kNever);
@@ -63,7 +63,7 @@ TEST_F(OperationPoolTest, SweepExaminesNewAndDueOperationsOnly) {
   EXPECT_EQ(next, kNever);
 }
 
-TEST_F(OperationPoolTest, SweepSkipsOperationsThatWait) {
+TEST_F(OperationPoolTest, SweepSkipsWaitingOperations) {
   for (Operation* operation : all_) begin(operation, 1'000'000);
   EXPECT_GE(sweep(1), all_.size());
   for (uint64_t now = 2; now < 1000; ++now) EXPECT_EQ(sweep(now), 0U);

@@ -114,7 +114,7 @@ class CorePacer : public ::testing::Test {
   Pacer pacer_{turns_, links_, pair_};
 };
 
-TEST_F(CorePacer, BusyQueuesGetBytesByWeight) {
+TEST_F(CorePacer, BusyQueuesShareBytesByWeight) {
   for (const uint64_t item : {4 * kMiB, 64 * kMiB, uint64_t{300'000}}) {
     for (const auto& source : sources_) pacer_.remove(source->flow, now_ns_);
     way_.clear();
@@ -147,7 +147,7 @@ TEST_F(CorePacer, PausedQueueGetsNoCompensation) {
   EXPECT_GE(other.sent, (20 - 4) * kMiB);
 }
 
-TEST_F(CorePacer, RateLimitHoldsAndDoesNotSlowOthers) {
+TEST_F(CorePacer, RateLimitIsEnforcedAndDoesNotSlowOthers) {
   Source& slow = add({.weight = 1000, .bytes_per_second = 100'000'000}, 3000 * kMiB);
   Source& fast = add({.weight = 1}, 3000 * kMiB);
   push_all();
@@ -163,7 +163,7 @@ TEST_F(CorePacer, RateLimitHoldsAndDoesNotSlowOthers) {
   EXPECT_NEAR(static_cast<double>(fast.sent) / seconds, 9e8, 0.2e8);
 }
 
-TEST_F(CorePacer, VerySlowRateLimitHolds) {
+TEST_F(CorePacer, VerySlowRateLimitIsEnforced) {
   Source& slow = add({.weight = 1, .bytes_per_second = 1000}, kMiB);
   push(slow);
   // One piece may leave immediately, and a timer is set.
@@ -178,7 +178,7 @@ TEST_F(CorePacer, VerySlowRateLimitHolds) {
   EXPECT_EQ(way_.size(), 1u);
 }
 
-TEST_F(CorePacer, SingleQueueHasALargerWindow) {
+TEST_F(CorePacer, SingleQueueGetsALargerWindow) {
   Source& alone = add({}, 64 * kMiB, 64 * kMiB);
   push(alone);
   EXPECT_EQ(under_way_, Pacer::kWindowAloneBytes);

@@ -86,7 +86,7 @@ TEST(PairingReport, ShowsTheDevicesShareOfANic) {
   EXPECT_EQ(json["pairings"][0]["joined"], "maybe");
 }
 
-TEST(PairingReport, EveryVerdictStatesItsReason) {
+TEST(PairingReport, EveryPairingStatesTheReasonForItsRole) {
   PairingReport report = report_on("eight_nics");
   report.pairings.push_back(pairing("rdma", "", "first"));
   report.pairings.back().role = PairingRole::kPaired;
@@ -135,7 +135,7 @@ TEST(PairingReport, NicsExcludedByARuleAreMarked) {
   EXPECT_THAT(line_with(report, "eno1"), HasSubstr("HETCOMM_NIC leaves it out"));
 }
 
-TEST(PairingReport, HostileNamesCannotBreakALine) {
+TEST(PairingReport, ControlCharactersInNamesCannotBreakALine) {
   PairingReport report = report_on("one_nic");
   report.pairings.push_back(pairing("rdma", "", "a\nb\x1b[31m"));
   const std::string text = to_text(report);
@@ -144,7 +144,7 @@ TEST(PairingReport, HostileNamesCannotBreakALine) {
   EXPECT_FALSE(nlohmann::json::parse(to_json(report), nullptr, false).is_discarded());
 }
 
-TEST(PairingReport, MachineWithoutNicsGivesAReport) {
+TEST(PairingReport, ReportCoversAMachineWithoutNics) {
   PairingReport report = report_on("one_nic");
   report.machine = {};
   report.order = {};

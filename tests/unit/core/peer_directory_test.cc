@@ -88,7 +88,7 @@ TEST(EstimatedLinks, NicsLimitTheRateBetweenHosts) {
   EXPECT_EQ(across(1, 1, 0), kTcp.bytes_per_s);
 }
 
-TEST(EstimatedLinks, ClustersWithinAHostUseItsTransportFigures) {
+TEST(EstimatedLinks, ClustersWithinAHostUseItsTransportCosts) {
   const topology::HostLinks slow = nics_of_rate(1, 10);
   const PeerDirectory peers =
       directory_of({rank_on(0, slow, "a"), rank_on(0, slow, "b"), rank_on(0, slow, "a")});
@@ -142,7 +142,7 @@ TEST(EstimatedLinks, RoutesUseTheNicsOfDevices) {
 }
 
 // A pair of ranks uses the model until it has its own measurements.
-TEST(WayTo, IsAsSlowAsTheSlowestElementOfTheModel) {
+TEST(WayTo, IsLimitedByTheSlowestResource) {
   PeerDirectory peers = without_model({rank_on(0, {}), rank_on(1, {}), rank_on(2, {})});
   EXPECT_FALSE(peers.way_to(1, 0, "eth0"));
   peers.set_link_model(topology::parse_link_model(R"({

@@ -85,7 +85,7 @@ class TwoRanks {
   std::uniform_real_distribution<double> noise_{0.9, 1.2};
 };
 
-TEST(PullChooser, CopiesIfThatIsCheaperAndProbesRarely) {
+TEST(PullChooser, CopiesIfCopyingIsCheaperAndProbesRarely) {
   for (const uint64_t bytes : {16 * kKi, 32 * kKi, 100 * kKi, 200 * kKi}) {
     for (const bool alone : {true, false}) {
       for (const int late : {0, 16}) {
@@ -233,7 +233,7 @@ TEST(PullChooser, NeverPullsASizeAgainAfterAFailure) {
 }
 
 // The peer may report any numbers.
-TEST(PullChooser, AcceptsAnyNumberFromThePeer) {
+TEST(PullChooser, RecoversFromExtremeCostsReportedByThePeer) {
   TwoRanks ranks;
   for (const uint64_t cost : {uint64_t{0}, uint64_t{1}, UINT64_MAX}) {
     for (int i = 0; i < 100; ++i) ranks.chooser().pulled(64 * kKi, 1000, cost);

@@ -25,7 +25,7 @@ TEST(RailMasks, AdmitOnlyConnectionsBetweenTheirTransports) {
   EXPECT_TRUE(RailMasks{}.admit({63, 0}));
 }
 
-TEST(RailMasks, MasksCoverOthersOnlyIfTheyIncludeEveryTransport) {
+TEST(RailMasks, CoverOnlySubsetsOfTheirTransports) {
   const RailMasks kin{.own = 0b0110, .peer = 0b0011};
   EXPECT_TRUE(RailMasks{}.cover(kin));
   EXPECT_TRUE((RailMasks{.own = 0b1110, .peer = 0b0011}.cover(kin)));

@@ -59,7 +59,7 @@ TEST(Reason, UnknownCodesFromTheWireBecomeAborted) {
 }
 
 // An abort of the communicator is reported separately; a refusal is the owner's answer.
-TEST(Reason, AbortsAndRefusalsAreToldApart) {
+TEST(Reason, AbortsAndRefusalsAreDistinguished) {
   const std::string text = "rank 4: DEVICE_LOST: because";
   const auto reason = [&](Code code, ConstByteSpan why) {
     const WireHeader header{.kind = MessageKind::kStop, .value = static_cast<uint64_t>(code)};

@@ -107,7 +107,7 @@ TEST_F(RegistrationTest, LastRunningOperationIsRecognized) {
   unregister(mine);
 }
 
-TEST_F(RegistrationTest, UnregisteringEndsNoOperationInTheSlotOfAnEndedAccess) {
+TEST_F(RegistrationTest, UnregisteringSparesAnOperationThatReusedAnAccessSlot) {
   Memory& mine = memory(256);
   register_memory(mine);
   Engine& engine = me_.context().engine();
@@ -175,7 +175,7 @@ TEST_F(RegistrationTest, ExportedBytesReadBackAsWritten) {
   }
 }
 
-TEST_F(RegistrationTest, RangeCheckHoldsAtTheBoundsAndOnOverflow) {
+TEST_F(RegistrationTest, RangeCheckIsExactAtTheBoundsAndOnOverflow) {
   Memory& mine = memory(256);
   ExportedMemory exported;
   exported.length = 256;
@@ -219,7 +219,7 @@ TEST_F(RegistrationTest, IdsAreNeverReused) {
   }
 }
 
-TEST_F(RegistrationTest, ExportedMemoryIsAcceptedByItsOwnJobOnly) {
+TEST_F(RegistrationTest, ExportedMemoryIsAcceptedOnlyByItsOwnJob) {
   Memory& mine = memory(256);
   EXPECT_FALSE(RegisteredMemories::export_memory(mine).ok()) << "it is not registered";
   register_memory(mine);

@@ -89,7 +89,7 @@ TEST_F(ReshardBoardTest, BothRanksLearnOfDifferentPlans) {
   EXPECT_EQ(other.differs, std::vector<uint64_t>{7});
 }
 
-TEST_F(ReshardBoardTest, DifferenceOfALaterPlanIsReported) {
+TEST_F(ReshardBoardTest, DifferenceFromALaterPlanIsReported) {
   Plan& own = make(0, 7);
   start(0, own);
   EXPECT_EQ(own.lacks, "it has none of any tag");
@@ -100,7 +100,7 @@ TEST_F(ReshardBoardTest, DifferenceOfALaterPlanIsReported) {
   EXPECT_EQ(other.differs, std::vector<uint64_t>{7});
 }
 
-TEST_F(ReshardBoardTest, RankWithoutThePlanNamesWhatItHas) {
+TEST_F(ReshardBoardTest, RankWithoutThePlanListsItsOwnTags) {
   Plan& own = make(0, 7, 3);
   plans_.push_back(
       std::make_unique<Plan>(ReshardBoard::Terms{.tag = 3, .content = 1, .ranks = {2}}));

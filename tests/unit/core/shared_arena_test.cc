@@ -70,7 +70,7 @@ class SharedArenaTest : public ::testing::Test {
   std::vector<UniqueFd> files_;
 };
 
-TEST_F(SharedArenaTest, ArenaIsMappedByItsOffer) {
+TEST_F(SharedArenaTest, ArenaIsMappedFromItsOffer) {
   {
     auto found = SharedArena::open(kRanks, offer_);
     ASSERT_TRUE(found.ok()) << found.status().text();
@@ -90,7 +90,7 @@ TEST_F(SharedArenaTest, ArenaWithAnotherNonceIsNotMapped) {
   EXPECT_EQ(mappings(kName), 1) << "what was refused stays mapped";
 }
 
-TEST_F(SharedArenaTest, ArenaOfAnotherShapeIsNotMapped) {
+TEST_F(SharedArenaTest, ArenaThatDiffersFromItsOfferIsNotMapped) {
   EXPECT_EQ(open(offer_of(kName, size(), kSeals)), Code::kOk) << "what the next ones differ from";
   EXPECT_NE(open(offer_, kRanks - 1), Code::kOk);
   EXPECT_NE(open(offer_, kRanks + 1), Code::kOk);

@@ -95,7 +95,7 @@ class StagingShareTest : public ::testing::Test {
   std::map<std::byte*, uint64_t> taken_;
 };
 
-TEST_F(StagingShareTest, ChunksOfSeveralSizesNeverOverlapAndAreReturned) {
+TEST_F(StagingShareTest, ChunksOfTwoSizesNeverOverlap) {
   for (int round = 0; round < 3; ++round) {
     ChunkPools::Share small(pools_, ChunkPools::Pool::kSend);
     ChunkPools::Share large(pools_, ChunkPools::Pool::kSend);
@@ -118,7 +118,7 @@ TEST_F(StagingShareTest, ChunksOfSeveralSizesNeverOverlapAndAreReturned) {
   }
 }
 
-TEST_F(StagingShareTest, EveryTransferGetsOneChunkFromAFullPool) {
+TEST_F(StagingShareTest, EveryTransferGetsOneChunkFromAnExhaustedPool) {
   ChunkPools::Share greedy(pools_, ChunkPools::Pool::kReceive);
   greedy.choose_shape(64 * kMi, {.bytes_per_s = 100e9});
   std::vector<std::byte*> chunks;
@@ -147,7 +147,7 @@ TEST_F(StagingShareTest, EveryTransferGetsOneChunkFromAFullPool) {
   for (std::byte* chunk : chunks) give(greedy, chunk);
 }
 
-TEST(LoadTest, RateCountsOnlyTimeWithWork) {
+TEST(LoadTest, RateIgnoresIdleTimeAndOneLateCopy) {
   Throughput load;
   uint64_t now = 0;
   // 1000 bytes in 1 us, then 9 us idle.
@@ -213,7 +213,7 @@ void note_copy(uint64_t size) {
 }
 
 // The host memory belongs to the caller and is not pinned.
-TEST(MemoryTest, LongCopiesAreMadeInPieces) {
+TEST(MemoryTest, LongCopiesAreSplitIntoPieces) {
   constexpr uint64_t kSize = 9 * kMi + 5;
   static const Device real = create_sim_device("sim-address", "memory=64M").value();
   DeviceTable table = *real.table;
@@ -435,7 +435,7 @@ TEST(ChunkPoolsTest, BlocksWaitingToBeFreedCountAgainstThePool) {
 }
 
 // Polling threads yield only while processors of this host copy.
-TEST(StagingCopyTest, PollersYieldOnlyWhileProcessorsCopy) {
+TEST(StagingCopyTest, PollersYieldOnlyWhileTheCpuCopies) {
   for (const bool unified : {true, false}) {
     SpinPolicy spin;
     spin.set_up(1000, true, false);
@@ -465,7 +465,7 @@ TEST(StagingCopyTest, PollersYieldOnlyWhileProcessorsCopy) {
 }
 
 // Rows of two memories are copied in one job. One memory's device does not support rows.
-TEST(StagingCopyTest, RowsOfSeveralMemoriesCopyInOneJob) {
+TEST(StagingCopyTest, RowsOfTwoMemoriesAreCopiedInOneJob) {
   DeviceSet devices;
   for (const char* const kind : {"sim-handle", "sim-address"}) {
     ASSERT_TRUE(devices.add(create_sim_device(kind, "").value()).ok());

@@ -11,7 +11,7 @@
 //    reported completions are not shown again;
 //  * OverlapGuard: two receives into overlapping bytes are refused, adjacent receives are not, and
 //    a refused receive leaves no state behind;
-//  * LengthsOfMessages: a channel number and a 48-bit length share a header.
+//  * WireHeader: a channel number and a 48-bit length share a header.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -93,7 +93,7 @@ TEST(SlotTable, FindsAnObjectByIdUntilItIsErased) {
   EXPECT_EQ(table.find(second), &b);
 }
 
-TEST(SlotTable, MadeUpIdsFindNothing) {
+TEST(SlotTable, UnknownIdsFindNothing) {
   SlotTable<int> table;
   int a = 0;
   EXPECT_EQ(table.find(0), nullptr);
@@ -129,7 +129,7 @@ TEST(SlotTable, DetachedIdStaysInUse) {
   EXPECT_TRUE(table.empty());
 }
 
-TEST(SlotTable, ForEachMayEraseWithManySlotsInUse) {
+TEST(SlotTable, ForEachMayEraseAndIdsStayUnique) {
   SlotTable<int> table;
   std::vector<int> values(1000);
   std::vector<uint64_t> ids;
@@ -157,7 +157,7 @@ TEST(SlotTable, ForEachMayEraseWithManySlotsInUse) {
 
 // --- BlockPool --------------------------------------------------------------
 
-TEST(BlockPool, ReturnedBlockIsReusedForItsSize) {
+TEST(BlockPool, ReturnedBlockIsReusedForItsSizeClass) {
   BlockPool pool;
   for (const size_t size : {size_t{1}, size_t{64}, size_t{65}, size_t{4096}, size_t{1} << 20}) {
     void* const block = pool.take(size);
@@ -181,7 +181,7 @@ TEST(BlockPool, ReturnedBlockIsReusedForItsSize) {
   pool.give(nullptr, 64);
 }
 
-TEST(BlockPool, HandsOutNoBlockTwice) {
+TEST(BlockPool, BlocksInUseDoNotOverlap) {
   BlockPool pool;
   std::mt19937_64 random(1);
   struct Taken {
@@ -320,7 +320,7 @@ TEST_F(RecentCompletionsTest, ShowsUnreportedCompletionsOldestFirst) {
   EXPECT_EQ(shown(), (std::vector<Operation*>{d}));
 }
 
-TEST_F(RecentCompletionsTest, KeepsTheLast256) {
+TEST_F(RecentCompletionsTest, KeepsTheLast256Completions) {
   std::vector<Operation*> all;
   for (int i = 0; i < 600; ++i) {
     all.push_back(complete());
@@ -399,7 +399,7 @@ TEST_F(OverlapGuardTest, RefusedReceiveLeavesNoState) {
 
 // --- headers ----------------------------------------------------------------
 
-TEST(LengthsOfMessages, ChannelAndLengthShareAHeaderWord) {
+TEST(WireHeader, ChannelAndLengthRoundTripThroughTheHeader) {
   for (const uint32_t channel : {0u, 1u, 0xffffu, 0x10000u, 0xfffffu, UINT32_MAX}) {
     for (const uint64_t length : {uint64_t{0}, uint64_t{1}, uint64_t{1} << 47, kMaxMessageBytes}) {
       const WireHeader header =

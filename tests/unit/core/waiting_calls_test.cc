@@ -148,7 +148,7 @@ TEST_F(WaitingCallsTest, ThreadReleasesTheOldestEventsBeyondTheLimit) {
   EXPECT_EQ(left, static_cast<int>(WaitingCalls::kMaxEvents));
 }
 
-TEST_F(WaitingCallsTest, DeferredCallsPrecedeDestructionOfTheirStream) {
+TEST_F(WaitingCallsTest, DeferredCallsOfOneStreamCanBeMadeDuringAHold) {
   WaitingCalls& calls = devices_.calls();
   calls.expect_holds();
   begin_hold();
@@ -163,7 +163,7 @@ TEST_F(WaitingCallsTest, DeferredCallsPrecedeDestructionOfTheirStream) {
   calls.drop_hold();
 }
 
-TEST_F(WaitingCallsTest, PinnedMemoryStaysUntilTheLastDeviceReleasesIt) {
+TEST_F(WaitingCallsTest, PinnedMemoryStaysUntilDeferredUnpinsAreMade) {
   WaitingCalls& calls = devices_.calls();
   calls.expect_holds();
   PinnedMemory memory;

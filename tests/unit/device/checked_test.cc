@@ -133,7 +133,7 @@ TEST_F(Checked, ForbiddenStatusBecomesDeviceLost) {
   EXPECT_EQ(text_of(device_), "");
 }
 
-TEST_F(Checked, NullAllocationBecomesAFailure) {
+TEST_F(Checked, NullAllocationIsReportedAsDeviceLost) {
   table_ = table_of_answers();
   DeviceTable none = table_of_answers();
   none.allocate = [](void*, uint64_t, void** out) {

@@ -91,7 +91,7 @@ TEST(HostDevice, FilesUseAtMostAQuarterOfTheDescriptors) {
 }
 
 // Exceeding the file-size limit would end the process by a signal.
-TEST(HostDevice, AllocationOverTheFileSizeLimitReturnsAStatus) {
+TEST(HostDevice, AllocationOverTheFileSizeLimitReturnsAnError) {
   TestDevice host("host");
   rlimit before{};
   ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);

@@ -103,7 +103,7 @@ TEST(OpenCl, ObjectsAreRecognizedByTheirVendorTable) {
   munmap(closed, 4096);
 }
 
-TEST(OpenCl, OptionsParse) {
+TEST(OpenCl, OnlyValidOptionsParse) {
   const auto parsed = [](std::string_view text) {
     const Result<opencl::Options> options = opencl::parse_options(text);
     EXPECT_TRUE(options.ok()) << text;
@@ -126,7 +126,7 @@ TEST(OpenCl, OptionsParse) {
   EXPECT_FALSE(opencl::contains_word("Intel", "intel(r)"));
 }
 
-TEST(OpenCl, MissingPlatformOrDeviceIsNamed) {
+TEST(OpenCl, ErrorNamesTheMissingPlatformAndDevice) {
   const Result<Device> none = create_opencl_device("platform=acme:1");
   EXPECT_EQ(none.status().code(), Code::kNotFound);
   EXPECT_THAT(none.status().text(), HasSubstr("opencl: "));
@@ -203,7 +203,7 @@ class OpenClBuffers : public testing::TestWithParam<std::string> {
   cl_context context_ = nullptr;
 };
 
-TEST_P(OpenClBuffers, BufferOfACallerIsRetained) {
+TEST_P(OpenClBuffers, CallerBufferIsRetainedUntilReleased) {
   const cl_mem buffer = make(1000);
   EXPECT_EQ(find(buffer), HETCOMM_NOT_FOUND);
   void* const stream = device_.stream();
@@ -412,7 +412,7 @@ TEST_P(OpenClPointers, HostAllocationsCountAsHostMemory) {
   }
 }
 
-TEST_P(OpenClPointers, CopyStartsAtAnyOffset) {
+TEST_P(OpenClPointers, CopyToAnInnerPointerReachesTheRightBytes) {
   void* const stream = device_.stream();
   const std::vector<std::byte> sent = random_bytes(5000, 1);
   ASSERT_EQ(retain(pointer_ + 300, kSize - 300), HETCOMM_OK);

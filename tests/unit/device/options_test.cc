@@ -52,7 +52,7 @@ TEST(SimOptions, ZeroMeansNoLimit) {
   EXPECT_EQ(parsed("latency=0").latency_ns, 0u);
 }
 
-TEST(SimOptions, ErrorsSayWhatIsWrong) {
+TEST(SimOptions, ErrorsNameTheFaultyOption) {
   const struct {
     const char* text;
     const char* named;

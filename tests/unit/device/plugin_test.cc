@@ -151,7 +151,7 @@ TEST(Plugins, InvalidDeviceIsRefused) {
   }
 }
 
-TEST(Plugins, DeviceIsMadeFromANativeObject) {
+TEST(Plugins, DeviceIsCreatedFromANativeObject) {
   Result<Plugins> plugins = load(path_of("HETCOMM_TEST_PLUGIN"));
   ASSERT_TRUE(plugins.ok());
   int native = 0;

@@ -274,7 +274,7 @@ TEST_P(DevicesThatReduce, OutputMayBeAnOperand) {
   for (size_t i = 0; i < kElements; ++i) ASSERT_EQ(result[i], 4 * numbers[i]) << i;
 }
 
-TEST_P(DevicesThatReduce, WrongArgumentsAreRefused) {
+TEST_P(DevicesThatReduce, InvalidArgumentsAreRefused) {
   const Case right{HETCOMM_BFLOAT16, HETCOMM_REDUCE_SUM};
   prepare({right});
   const auto after = [&](auto&& change) {

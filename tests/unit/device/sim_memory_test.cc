@@ -185,7 +185,7 @@ TEST(SimHandle, RegionPinnedTwiceStaysPinnedUntilUnpinnedTwice) {
   EXPECT_EQ(pin(first, 0), HETCOMM_INVALID_ARGUMENT);
 }
 
-TEST_P(EverySim, NameStatesTheModelledFigures) {
+TEST_P(EverySim, NameStatesTheConfiguredFigures) {
   TestDevice device(GetParam(), "bandwidth=2G:latency=3us:memory=512M");
   EXPECT_EQ(std::string(device.table().name(device.instance())),
             std::string(GetParam()) + ": 2 GiB/s, 3 us, 0.5 GiB");
@@ -238,7 +238,7 @@ TEST(SimReach, ExportedAddressAndFileShareTheBytes) {
   device.free(memory);
 }
 
-TEST(SimReach, WrongArgumentsAreRefused) {
+TEST(SimReach, InvalidArgumentsAreRefused) {
   TestDevice device("sim-address", "memory=1M");
   const DeviceTable& table = device.table();
   void* const memory = device.allocate(100);
@@ -363,7 +363,7 @@ TEST(SimDevice, TwoKindsCoexistInOneProcess) {
   EXPECT_EQ(received, sent);
 }
 
-TEST(SimDevice, WrongKindsAndOptionsAreNamed) {
+TEST(SimDevice, ErrorNamesAnUnknownKindOrOption) {
   const Result<Device> kind = create_sim_device("sim", "");
   EXPECT_EQ(kind.status().code(), Code::kInvalidArgument);
   EXPECT_NE(kind.status().text().find("'sim'"), std::string_view::npos);

@@ -169,7 +169,7 @@ TEST(TimedSimStream, StreamsShareTheBandwidthOfADirection) {
   EXPECT_LE(small_share, 0.4);  // would be 1 if it came after the large copy
 }
 
-TEST(TimedSimStream, WaitingCostsNoProcessorTime) {
+TEST(TimedSimStream, WaitingCostsLittleProcessorTime) {
   Copies copies("bandwidth=64M:latency=50ms", 1 << 20);
   void* const stream = copies.device().stream();
   const uint64_t deadline = now_ns() + kPatienceNs;
@@ -185,7 +185,7 @@ TEST(TimedSimStream, WaitingCostsNoProcessorTime) {
   EXPECT_LE(best, 0.2);
 }
 
-TEST(TimedSimStream, IdleStreamsSleep) {
+TEST(TimedSimStream, IdleStreamsUseLittleProcessorTime) {
   TestDevice device("sim-handle");
   std::vector<void*> streams;
   for (int i = 0; i < 8; ++i) streams.push_back(device.stream());

@@ -11,8 +11,8 @@ import sys
 
 WRONG = {
     "find": "FindCoversExactlyTheAllocation",
-    "leak": "FreedMemoryIsNoLongerFound",
-    "hide": "EventReportsAFailedCopy",
+    "leak": "FreedMemoryIsReturnedAndNoLongerFound",
+    "hide": "FailedCopyIsNotReportedAsSuccess",
 }
 
 

@@ -106,7 +106,7 @@ TEST_P(EveryDevice, TableHasAllRequiredEntries) {
   EXPECT_EQ(table.user_stream_open != nullptr, is_sim || is_accelerator);
 }
 
-TEST_P(EveryDevice, DataOfEverySizeReadsBackAsWritten) {
+TEST_P(EveryDevice, DataOfVariousSizesReadsBackAsWritten) {
   void* const stream = device_.stream();
   for (const size_t size : {1u, 7u, 64u, 4096u, 65537u, 3u << 20}) {
     void* const memory = device_.allocate(size);
@@ -271,7 +271,7 @@ TEST_P(DevicesThatCopyBetween, CopyToAnotherDeviceSucceedsOrIsRefused) {
   device_.destroy_stream(stream);
 }
 
-TEST_P(DevicesThatCopyBetween, WrongArgumentsAreRefused) {
+TEST_P(DevicesThatCopyBetween, InvalidArgumentsAreRefused) {
   const DeviceTable& table = device_.table();
   void* const stream = device_.stream();
   void* const from = device_.allocate(100);
@@ -382,7 +382,7 @@ TEST_P(DevicesThatNotify, EveryEventIsAnnouncedOnce) {
   EXPECT_EQ(rung + take_count(file.get()), kEvents);
 }
 
-TEST_P(DevicesThatNotify, WrongArgumentsAreRefused) {
+TEST_P(DevicesThatNotify, InvalidArgumentsAreRefused) {
   const UniqueFd file(eventfd(0, EFD_NONBLOCK));
   void* const stream = device_.stream();
   void* const event = device_.record(stream);
@@ -612,7 +612,7 @@ uint64_t resident_bytes() {
   return resident * 4096;
 }
 
-TEST_P(EveryDevice, FreedMemoryIsNoLongerFound) {
+TEST_P(EveryDevice, FreedMemoryIsReturnedAndNoLongerFound) {
   constexpr uint64_t kSize = 8u << 20;
   constexpr int kRounds = 64;
   const std::vector<std::byte> bytes(kSize, std::byte{1});
@@ -655,7 +655,7 @@ TEST_P(EveryDevice, FreedMemoryIsNoLongerFound) {
 }
 
 // Either the event reports that the impossible copy failed, or the process ends.
-TEST_P(EveryDevice, EventReportsAFailedCopy) {
+TEST_P(EveryDevice, FailedCopyIsNotReportedAsSuccess) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const auto is_no_success = [](int status) {
     return !WIFEXITED(status) || WEXITSTATUS(status) != 3;
@@ -741,7 +741,7 @@ TEST_P(EveryDevice, EmptyAllocationsAndCopiesAreAllowed) {
   device_.destroy_stream(stream);
 }
 
-TEST_P(EveryDevice, WrongArgumentsAreRefused) {
+TEST_P(EveryDevice, InvalidArgumentsAreRefused) {
   const DeviceTable& table = device_.table();
   void* const instance = device_.instance();
   void* const stream = device_.stream();
@@ -764,7 +764,7 @@ TEST_P(EveryDevice, WrongArgumentsAreRefused) {
   device_.destroy_stream(stream);
 }
 
-TEST_P(EveryDevice, ImpossibleAllocationIsOutOfMemory) {
+TEST_P(EveryDevice, HugeAllocationReportsOutOfMemory) {
   for (const uint64_t size : {std::numeric_limits<uint64_t>::max(), uint64_t{1} << 60}) {
     void* const before = &device_;
     void* address = before;

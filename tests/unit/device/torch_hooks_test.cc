@@ -59,7 +59,7 @@ TEST(TorchHooks, HooksAreNeitherCopiedNorDestroyedUnderTheLock) {
   EXPECT_EQ(counts.ends, before + 1);
 }
 
-TEST(TorchHooks, ThrowingHookDoesNotPreventTheOthers) {
+TEST(TorchHooks, ThrowingHookDoesNotPreventOtherCalls) {
   Table table("a hook");
   int calls = 0;
   table.add(1, [](int) { throw std::runtime_error("its own trouble"); });
@@ -68,7 +68,7 @@ TEST(TorchHooks, ThrowingHookDoesNotPreventTheOthers) {
   EXPECT_EQ(calls, 3);
 }
 
-TEST(TorchLookout, ThrowingLookIsRepeated) {
+TEST(TorchLookout, ThrowingCheckIsRepeated) {
   std::atomic<int> looks{0};
   Lookout lookout;
   lookout.add([&looks]() -> bool {

@@ -210,7 +210,7 @@ TEST_P(LinksInference, ModelOfDeclaredClustersIsRecovered) {
   }
 }
 
-TEST_P(LinksInference, ModelOfFoundClustersIsRecovered) {
+TEST_P(LinksInference, ModelOfInferredClustersIsRecovered) {
   for (uint64_t seed = 1; seed <= 6; ++seed) {
     for (const bool interleaved : {false, true}) {
       const Shape shape{.hosts = GetParam(),

@@ -14,7 +14,7 @@ namespace {
 
 constexpr int kHosts[] = {2, 3, 8, 9, 16, 64, 65, 200};
 
-TEST(LinksPlan, PairsOfARoundAreDisjointAndOccurOnce) {
+TEST(LinksPlan, PairsOfARoundAreDisjointAndNeverRepeat) {
   for (const int hosts : kHosts) {
     std::set<HostPair> pairs;
     for (const HostRound& round : tournament(hosts)) {

@@ -203,7 +203,7 @@ TEST(LivenessProcessDescriptor, OnlyRunningProcessCountsAsAlive) {
   EXPECT_FALSE(is_running_process(other.get()));
 }
 
-TEST_F(LivenessControlConnection, ConnectionKnowsThatBothEndsAreInOneProcess) {
+TEST_F(LivenessControlConnection, DetectsThatBothEndsAreInOneProcess) {
   Sockets sockets = local_sockets();
   ASSERT_TRUE(connection_.start(StreamSocket(std::move(sockets.near)), -1).ok());
   EXPECT_TRUE(connection_.is_of_this_process());
@@ -226,7 +226,7 @@ TEST_F(LivenessControlConnection, FramesSentByteByByteArriveIntact) {
 }
 
 // Sends more data than one round reads. All of it must arrive before the end.
-TEST_F(LivenessControlConnection, FramesBeforeTheEndAreDelivered) {
+TEST_F(LivenessControlConnection, FramesBeforeTheDisconnectAreDelivered) {
   start(local_sockets());
   greet();
   constexpr uint32_t kCount = 1000;  // some 100 KB
@@ -337,7 +337,7 @@ TEST_F(LivenessControlConnection, TcpConnectionReportsAcknowledgementsAndAReset)
   EXPECT_THAT(upcalls_.ends[0], HasSubstr("reset"));
 }
 
-TEST_F(LivenessControlConnection, LocalPeerCountsAsAcknowledgingUntilTheEnd) {
+TEST_F(LivenessControlConnection, LocalPeerCountsAsAcknowledgingUntilItDisconnects) {
   start(local_sockets());
   EXPECT_EQ(connection_.last_acknowledged_ns(12345), 12345u);
   far_.reset();

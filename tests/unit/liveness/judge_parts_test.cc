@@ -118,7 +118,7 @@ TEST_F(LivenessPeers, ForgottenPeerLeavesNoConnectionAndNoSuspicion) {
   EXPECT_THAT(peers.suspected(), IsEmpty());
 }
 
-TEST_F(LivenessPeers, ASignOfLifeEndsASuspicion) {
+TEST_F(LivenessPeers, SignOfLifeEndsSuspicion) {
   Peer& one = up(11, 1);
   peers.suspect(one, now);
   EXPECT_THAT(peers.suspected(), ElementsAre(1));
@@ -129,7 +129,7 @@ TEST_F(LivenessPeers, ASignOfLifeEndsASuspicion) {
   EXPECT_THAT(peers.suspected(), IsEmpty());
 }
 
-TEST_F(LivenessPeers, PeerMetAgainAfterARestResumesItsLetterNumbers) {
+TEST_F(LivenessPeers, RestedPeerResumesItsLetterNumbers) {
   Peer& one = up(11, 1, true);
   one.letters.add(0, LetterType::kKnock, 0, {});
   one.letters.received(7);
@@ -150,7 +150,7 @@ TEST_F(LivenessPeers, PeerMetAgainAfterARestResumesItsLetterNumbers) {
   EXPECT_TRUE(again.reached);
 }
 
-TEST_F(LivenessPeers, SilentPeerGetsFewerBeatsThanOthers) {
+TEST_F(LivenessPeers, SilentPeerGetsFewerHeartbeats) {
   up(11, 1);
   up(21, 2).heard_ns = now - kT;
   peers.beat(now);
@@ -170,7 +170,7 @@ struct LivenessFates : ::testing::Test {
   Fates fates{incarnations, news};
 };
 
-TEST_F(LivenessFates, DeathForAllRanksIsPublishedAndDeathOnlyHereIsNot) {
+TEST_F(LivenessFates, OnlyADeathForAllRanksIsPublished) {
   fates.die(1, "silent");
   EXPECT_EQ(news.end(), 1U);
   EXPECT_EQ(news.at(0).frame.value, 51U);
@@ -197,7 +197,7 @@ TEST_F(LivenessFates, LeftWinsOverDeadInEitherOrder) {
   }
 }
 
-TEST_F(LivenessFates, FateIsValidOnlyIfItIsAnEndOfTheKnownIncarnation) {
+TEST_F(LivenessFates, FateMustBeFinalAndMatchTheIncarnation) {
   Frame told = fates.frame(1, Fate::kDead, "told");
   EXPECT_TRUE(fates.is_valid(told));
   told.code = static_cast<uint8_t>(Fate::kAlive);
@@ -235,7 +235,7 @@ TEST_F(LivenessQuestions, EachQuestionIsForwardedOnce) {
   EXPECT_EQ(wires.sent[0].second.number, 2U);
 }
 
-TEST_F(LivenessQuestions, RankThatRecentlyHeardFromTheSubjectVouchesToAllPeers) {
+TEST_F(LivenessQuestions, RankThatRecentlyHeardASubjectVouchesForIt) {
   questions.question(asked(3, 1), 10, now);
   EXPECT_THAT(wires.take(FrameType::kVouch), ElementsAre(10U, 20U, 30U));
   now += kTiming.suspicion_ns();
@@ -260,7 +260,7 @@ TEST_F(LivenessQuestions, VouchIsForwardedOnceAndAnswersAllEarlierQuestions) {
   EXPECT_THAT(wires.take(FrameType::kVouch), IsEmpty());
 }
 
-TEST_F(LivenessQuestions, RankIsListedAsUnansweredOnceOthersHaveAskedLongEnough) {
+TEST_F(LivenessQuestions, RankIsListedUnansweredOnlyAfterRepeatedQuestions) {
   questions.question(asked(9, 1), 10, now);
   EXPECT_THAT(questions.unanswered(kT, now + kT), IsEmpty()) << "nobody asks any more";
   questions.start_anew();
@@ -275,7 +275,7 @@ TEST_F(LivenessQuestions, RankIsListedAsUnansweredOnceOthersHaveAskedLongEnough)
   EXPECT_THAT(questions.unanswered(0, now), IsEmpty());
 }
 
-TEST_F(LivenessQuestions, AnInquiryLastsForTheDetectionTime) {
+TEST_F(LivenessQuestions, InquiryLastsForTheDetectionTime) {
   EXPECT_TRUE(questions.inquire(*peers.find(1), now)) << "it is connected";
   EXPECT_THAT(wires.take(FrameType::kSuspect), IsEmpty());
   Peer& far = peers.meet(9, now);
@@ -300,7 +300,7 @@ struct LivenessPostOffice : PartsOfAJudge {
   PostOffice office{0, kTiming, wires, wires, peers};
 };
 
-TEST_F(LivenessPostOffice, RanksWithoutAConnectionTakeTurns) {
+TEST_F(LivenessPostOffice, SixteenConnectAttemptsMayRunAtOnce) {
   for (int rank = 1; rank <= 20; ++rank) post(rank);
   EXPECT_EQ(wires.connects.size(), 16U);
   office.send_next(now);
@@ -404,7 +404,7 @@ TEST_F(LivenessNeighbourhood, FurtherRanksAreContactedIfTheNeighboursAreSilent) 
   EXPECT_EQ(wires.connects.size(), 2U) << "it waits between two attempts";
 }
 
-TEST_F(LivenessNeighbourhood, NeighbourhoodIsMostlySilentIfMoreThanHalfAreSuspected) {
+TEST_F(LivenessNeighbourhood, IsMostlySilentIfMoreThanHalfAreSuspected) {
   const std::vector<int> all = connect_all();
   ASSERT_EQ(all.size(), 4U);
   for (size_t i = 0; i < 2; ++i) peers.suspect(*peers.find(all[i]), now);

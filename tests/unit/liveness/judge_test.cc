@@ -267,7 +267,7 @@ void vouch_through(Stage& stage, uint64_t duration, uint64_t age) {
   }
 }
 
-TEST(LivenessJudge, FreshVouchKeepsARankAliveAndAStaleOneDoesNot) {
+TEST(LivenessJudge, OnlyAFreshVouchKeepsARankAlive) {
   Stage stage(0, 5);
   stage.start(kOthers);
   vouch_through(stage, 3 * kT, kTiming.suspicion_ns() - 1);
@@ -321,7 +321,7 @@ TEST(LivenessJudge, DeathIsPublishedUnlessMostRanksAreSilent) {
 
 // If only this rank considers another rank dead, a new connection from that rank is told that the
 // rank was given up.
-TEST(LivenessJudge, RankDeadOnlyHereIsToldThatItWasGivenUp) {
+TEST(LivenessJudge, RankGivenUpOnlyHereIsNotifiedOnReconnect) {
   Stage stage(0, 5);
   stage.start(kOthers);
   stage.live(2 * kT, {1});
@@ -335,7 +335,7 @@ TEST(LivenessJudge, RankDeadOnlyHereIsToldThatItWasGivenUp) {
   EXPECT_EQ(stage.closed.back(), stage.connections[3]);
 }
 
-TEST(LivenessJudge, RankDeclaredDeadForAllIsToldWhenItReconnects) {
+TEST(LivenessJudge, RankDeclaredDeadForAllIsNotifiedOnReconnect) {
   Stage stage(0, 5);
   stage.start(kOthers);
   stage.live(2 * kT, {1, 2, 3});
@@ -370,7 +370,7 @@ TEST(LivenessJudge, SlightlyLateTickIsNotAPause) {
   EXPECT_EQ(stage.dead.size(), 1u);
 }
 
-TEST(LivenessJudge, RefusalProvesDeathOnlyOfAProvedRankWithoutConnection) {
+TEST(LivenessJudge, RefusedConnectProvesDeathOnlyAfterADisconnect) {
   Stage stage(0, 5);
   stage.judge.start(stage.now);
   stage.up(1);
@@ -392,7 +392,7 @@ TEST(LivenessJudge, RefusalProvesDeathOnlyOfAProvedRankWithoutConnection) {
 }
 
 // A silent listener is a stopped process, but not indefinitely.
-TEST(LivenessJudge, SilentRankThatIsReachableDiesAfterTwentyDetectionTimes) {
+TEST(LivenessJudge, SilentReachableRankDiesAfterTwentyDetectionTimes) {
   Stage stage(0, 5);
   stage.start(kOthers);
   uint64_t suspected = 0;
@@ -421,7 +421,7 @@ TEST(LivenessJudge, ExitedProcessIsDeclaredDeadUnlessItHasLeft) {
 
 // --- reports from other ranks --------------------------------------------------------------------
 
-TEST(LivenessJudge, FactsOfAnotherIncarnationAreIgnored) {
+TEST(LivenessJudge, FatesOfAnotherIncarnationAreIgnored) {
   Stage stage(0, 5);
   stage.start(kOthers);
   stage.frame(1, fate_of(4, Fate::kDead, kOwnIncarnation + 3));
@@ -452,7 +452,7 @@ TEST(LivenessJudge, LeftOverridesDeadAndIsForwarded) {
   EXPECT_THAT(stage.left, IsEmpty());  // the rank's end was reported once
 }
 
-TEST(LivenessJudge, RankToldThatItIsDeadClosesEveryConnection) {
+TEST(LivenessJudge, RankDeclaredDeadByAPeerClosesEveryConnection) {
   Stage stage(0, 5);
   stage.start(kOthers);
   stage.frame(3, fate_of(0, Fate::kDead));
@@ -520,7 +520,7 @@ TEST(LivenessJudge, NewConnectionGetsAllNewsInOrder) {
   EXPECT_EQ(stage.take(FrameType::kAborted).size(), 5u);
 }
 
-TEST(LivenessJudge, FullConnectionGetsTheRestOnceThereIsRoom) {
+TEST(LivenessJudge, FullConnectionGetsPendingNewsOnceWritable) {
   Stage stage(0, 5);
   stage.start(kOthers);
   stage.judge.publish(abort_of(0, 1));
@@ -570,7 +570,7 @@ TEST(LivenessJudge, QuestionIsForwardedOnceAndAnsweredByAWitness) {
   EXPECT_EQ(frames.at(0).value, 0u);
 }
 
-TEST(LivenessJudge, RankWithAnOldQuestionLearnsTheLatestNumber) {
+TEST(LivenessJudge, StaleQuestionIsAnsweredWithTheLatestNumber) {
   Stage stage(0, 5);
   stage.start({1, 2, 3});
   stage.frame(1, question_of(4, 8));
@@ -582,7 +582,7 @@ TEST(LivenessJudge, RankWithAnOldQuestionLearnsTheLatestNumber) {
 }
 
 // Other ranks keep asking about a rank that this one does not watch, and no rank vouches.
-TEST(LivenessJudge, RankIsDeclaredDeadHereIfQuestionsAboutItStayUnanswered) {
+TEST(LivenessJudge, RankIsGivenUpLocallyIfQuestionsStayUnanswered) {
   for (const bool vouched : {false, true}) {
     Stage stage(0, 16);  // watches 1, 15, 4 and 12
     stage.start({1, 15, 4, 12});
@@ -626,7 +626,7 @@ TEST(LivenessJudge, InquiryIsAnsweredByOtherRanks) {
 
 // --- letters ------------------------------------------------------------------------------------
 
-TEST(LivenessJudge, LetterIsSentUntilAccepted) {
+TEST(LivenessJudge, LetterIsResentUntilAccepted) {
   Stage stage(0, 5);
   stage.start(kOthers);
   stage.judge.post(2, LetterType::kCall, 5, "note", stage.now);
@@ -658,7 +658,7 @@ TEST(LivenessJudge, LetterOpensAConnectionIfThereIsNone) {
   EXPECT_THAT(stage.take(FrameType::kLetter), ElementsAre(8));
 }
 
-TEST(LivenessJudge, RepeatedLetterIsDeliveredOnceAndAcceptedAgain) {
+TEST(LivenessJudge, RepeatedLetterIsDeliveredOnceAndAcknowledgedAgain) {
   Stage stage(0, 5);
   stage.start(kOthers);
   stage.frame(2, letter_of(LetterType::kKnock, 2, 1, 40));
@@ -688,7 +688,7 @@ TEST(LivenessJudge, RepeatedLetterIsDeliveredOnceAndAcceptedAgain) {
   EXPECT_EQ(stage.take(FrameType::kLetterTaken).size(), 3u);
 }
 
-TEST(LivenessJudge, AnswerIsAcceptedOnlyToAQuestion) {
+TEST(LivenessJudge, AnswerIsAcceptedOnlyAfterAQuestion) {
   Stage stage(0, 5);
   stage.start(kOthers);
   const Frame answer = letter_of(LetterType::kAnswer, 2, kUncounted, 9);
@@ -708,7 +708,7 @@ TEST(LivenessJudge, AnswerIsAcceptedOnlyToAQuestion) {
 
 // --- ends ---------------------------------------------------------------------------------------
 
-TEST(LivenessJudge, AddressOfARankComesFromItselfAndFromVouches) {
+TEST(LivenessJudge, AddressIsLearnedFromTheRankItselfAndFromVouches) {
   Stage stage(0, 5);
   stage.start(kOthers);
   stage.frame(2, {.type = FrameType::kHere, .subject = 2, .text = "place of 2"});
@@ -830,7 +830,7 @@ TEST(LivenessJudge, RefusalProvesDeathOfARestingRank) {
   EXPECT_EQ(stage.dead.front().first, 8);
 }
 
-TEST(LivenessJudge, ConnectAttemptsForLettersAreBoundedAndTakeTurns) {
+TEST(LivenessJudge, ConnectAttemptsForLettersAreLimitedAndQueued) {
   Stage stage(0, 100);
   stage.judge.start(stage.now);
   for (const int neighbour : std::exchange(stage.connects, {})) stage.up(neighbour, true);

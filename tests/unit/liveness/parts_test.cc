@@ -262,7 +262,7 @@ TEST(LivenessRing, FourNeighboursWatchEachOther) {
   }
 }
 
-TEST(LivenessRing, NeighboursAreAtDistanceOneAndTheRootOfTheSize) {
+TEST(LivenessRing, NeighboursAreAtDistanceOneAndTheSquareRootOfTheSize) {
   const Ring ring(on_hosts(in_blocks(100, 1)));
   EXPECT_EQ(ring.neighbours(0, nobody), (std::vector<int>{1, 99, 10, 90}));
   EXPECT_EQ(ring.neighbours(95, nobody), (std::vector<int>{96, 94, 5, 85}));
@@ -271,7 +271,7 @@ TEST(LivenessRing, NeighboursAreAtDistanceOneAndTheRootOfTheSize) {
   EXPECT_EQ(ring.neighbours(0, some), (std::vector<int>{3, 99, 10, 89}));
 }
 
-TEST(LivenessRing, GraphStaysConnectedWithoutAnySingleRank) {
+TEST(LivenessRing, GraphStaysConnectedAfterLosingAnySingleRank) {
   for (const int each : {1, 2, 4, 8}) {
     for (const int size : {2, 3, 5, 8, 12, 16, 30}) {
       const Ring ring(on_hosts(in_blocks(size, each)));
@@ -336,7 +336,7 @@ TEST(LivenessRing, NearNeighbourOnAnotherHostIsPreferred) {
   EXPECT_EQ(one.neighbours(4, nobody), (std::vector<int>{5, 3, 7, 1}));
 }
 
-TEST(LivenessRing, OnlyRemainingRankHasNoNeighbour) {
+TEST(LivenessRing, LastRemainingRankHasNoNeighbours) {
   const Ring ring(on_hosts(in_blocks(9, 3)));
   EXPECT_TRUE(ring.neighbours(4, [](int rank) { return rank != 4; }).empty());
   EXPECT_EQ(ring.neighbours(4, [](int rank) { return rank != 4 && rank != 7; }),
@@ -381,7 +381,7 @@ TEST(LivenessNews, EachFactIsKeptOnce) {
   EXPECT_FALSE(news.knows(fate_of(2, Fate::kLeft)));
 }
 
-TEST(LivenessNews, OldestNoticesAreDroppedAndFatesStay) {
+TEST(LivenessNews, OldestNoticesAreDroppedAndFatesAreKept) {
   News news;
   EXPECT_TRUE(news.add(fate_of(1, Fate::kDead), -1));
   for (uint32_t i = 0; i < News::kMaxNotices; ++i) {

@@ -282,7 +282,7 @@ void hosts_die(uint64_t seed) {
 
 TEST(LivenessSimulation, DeathOfWholeHostsReachesEveryRank) { for_seeds(200, hosts_die); }
 
-TEST(LivenessSimulation, DeathOfAKilledProcessIsKnownAtOnce) {
+TEST(LivenessSimulation, KilledProcessIsKnownDeadWithinATenthOfASecond) {
   for (uint64_t seed = 1; seed <= 40; ++seed) {
     SCOPED_TRACE(fmt::format("seed {}", seed));
     std::mt19937_64 choose(seed);
@@ -318,7 +318,7 @@ TEST(LivenessSimulation, GraphIsRepairedAfterRanksLeave) {
   }
 }
 
-TEST(LivenessSimulation, AbortReachesRanksThatWereStopped) {
+TEST(LivenessSimulation, AbortsReachAStoppedRankAfterItResumes) {
   for (uint64_t seed = 1; seed <= 20; ++seed) {
     Simulation job(seed, one_each(9), kT);
     job.start();
@@ -333,7 +333,7 @@ TEST(LivenessSimulation, AbortReachesRanksThatWereStopped) {
   }
 }
 
-TEST(LivenessSimulation, AllRanksMayLeaveAtOnce) {
+TEST(LivenessSimulation, AllRanksMayLeaveSimultaneously) {
   for (uint64_t seed = 1; seed <= 20; ++seed) {
     Simulation job(seed, one_each(40), kT);
     job.start();
@@ -405,9 +405,7 @@ void introductions(uint64_t seed) {
   }
 }
 
-TEST(LivenessSimulation, RanksThatIntroduceThemselvesHaveEachOthersProfiles) {
-  for_seeds(60, introductions);
-}
+TEST(LivenessSimulation, IntroducedRanksHaveEachOthersProfiles) { for_seeds(60, introductions); }
 
 // All ranks talk to one rank at once, and that rank to all.
 TEST(LivenessSimulation, ManyIntroductionsLeaveFewConnections) {

@@ -70,7 +70,7 @@ TEST(AddressTest, WireFormRoundTrips) {
   EXPECT_FALSE(Address::decode(empty).ok());
 }
 
-TEST(AddressTest, HostileBytesAreRefusedOrGiveAnAddress) {
+TEST(AddressTest, RandomBytesNeverDecodeToAnEmptyAddress) {
   std::mt19937 random(1);
   for (int round = 0; round < 2000; ++round) {
     std::vector<std::byte> bytes(random() % 24);
@@ -81,7 +81,7 @@ TEST(AddressTest, HostileBytesAreRefusedOrGiveAnAddress) {
   }
 }
 
-TEST(AddressTest, ResolveFindsLocalhostAndNamesAnUnknownHost) {
+TEST(AddressTest, ResolveFindsLocalhostAndRejectsAnUnknownHost) {
   Result<std::vector<Address>> found = Address::resolve("localhost", 7);
   ASSERT_TRUE(found.ok()) << found.status().text();
   EXPECT_TRUE(found->front().is_loopback());
@@ -231,7 +231,7 @@ TEST(InterfaceTest, ErrorListsInterfacesIfNoneMatches) {
   EXPECT_THAT(std::string(found.status().text()), HasSubstr("lo (127.0.0.1)"));
 }
 
-TEST(InterfaceTest, EntryWithoutAMatchGivesOneWarning) {
+TEST(InterfaceTest, EntryWithoutAMatchLogsOneWarning) {
   std::vector<std::string> lines;
   Log log;
   log.set_sink(
@@ -251,7 +251,7 @@ TEST(InterfaceTest, EntryWithoutAMatchGivesOneWarning) {
   EXPECT_NE(lines[1].find("'198.51.100.0/24'"), std::string::npos) << lines[1];
 }
 
-TEST(InterfaceTest, MalformedSubnetsAreNamed) {
+TEST(InterfaceTest, ErrorNamesAMalformedSubnet) {
   for (const char* pattern : {"10.0.0.0/33", "10.0.0.0/x", "eth0/8", "::/129", "10.0.0.0/"}) {
     auto found = choose(std::string("INTERFACE=") + pattern);
     ASSERT_FALSE(found.ok()) << pattern;

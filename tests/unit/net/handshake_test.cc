@@ -117,7 +117,7 @@ class HandshakeTest : public testing::TestWithParam<bool> {
 INSTANTIATE_TEST_SUITE_P(Sockets, HandshakeTest, testing::Bool(),
                          [](const auto& suite) { return suite.param ? "tcp" : "local"; });
 
-TEST_P(HandshakeTest, BothSidesSucceedIfEverythingAgrees) {
+TEST_P(HandshakeTest, HandshakeSucceedsIfAllClaimsMatch) {
   Handshake a = initiator(example_hello());
   Handshake b = acceptor();
   const Outcome outcome = drive(a, b);
@@ -131,7 +131,7 @@ TEST_P(HandshakeTest, BothSidesSucceedIfEverythingAgrees) {
   EXPECT_EQ(a.acceptor_incarnation(), 15u);
 }
 
-TEST_P(HandshakeTest, ExtraBeyondTheLimitIsRefused) {
+TEST_P(HandshakeTest, OversizedExtraDataIsRefused) {
   Hello hello = example_hello();
   hello.extra.resize(kMaxHelloExtra, std::byte{9});
   Handshake a = initiator(hello);
@@ -211,7 +211,7 @@ TEST_P(HandshakeTest, MismatchedClaimIsRefusedWithTheReason) {
 }
 
 // The refusal of a process at a rank's address now proves that it is another process.
-TEST_P(HandshakeTest, AnotherProcessThatAnswersProvesItsIncarnation) {
+TEST_P(HandshakeTest, RefusingProcessProvesItsIncarnation) {
   Credentials later = example_credentials();
   later.identity.instance.fill(std::byte{0x4e});
   later.incarnations = std::make_shared<const std::vector<uint64_t>>(6, 99);
@@ -244,7 +244,7 @@ TEST_P(HandshakeTest, AcceptorOfAnotherIncarnationGetsNoProof) {
   EXPECT_EQ(a.acceptor_incarnation(), 99u);
 }
 
-TEST_P(HandshakeTest, AcceptorForAnyIdentityAcceptsEveryJobButNoOtherSecret) {
+TEST_P(HandshakeTest, AcceptorForAnyIdentityStillRequiresTheSecret) {
   Hello hello = example_hello();
   hello.identity = identity_of("another", "world", 1);
   hello.source_incarnation = 1;
@@ -548,7 +548,7 @@ TEST(HandshakeProofTest, AcceptorProofOverAnotherTranscriptIsRefused) {
   }
 }
 
-TEST(HandshakeProofTest, EachDirectionHasItsLabelAndTheSecondProofCoversTheFirst) {
+TEST(HandshakeProofTest, DirectionsHaveTheirOwnLabelsAndProofsAreChained) {
   struct Case {
     std::string_view label;
     bool with_first;
@@ -614,7 +614,7 @@ TEST(HandshakeProofTest, ClaimChangedInTransitIsRefused) {
   }
 }
 
-TEST(HandshakeProofTest, NoncesAndProofsNeverRepeat) {
+TEST(HandshakeProofTest, NoncesAndProofsDifferBetweenHandshakes) {
   std::set<std::string> seen;
   for (int i = 0; i < 20; ++i) {
     const Recording recording = record();
@@ -628,7 +628,7 @@ TEST(HandshakeProofTest, NoncesAndProofsNeverRepeat) {
   }
 }
 
-TEST_P(HandshakeTest, SucceedsWithOneByteAtATime) {
+TEST_P(HandshakeTest, HandshakeSucceedsOneByteAtATime) {
   Pair client = unix_pair();
   Handshake a = Handshake::initiator(client.left.get(), secret_of("s3cret"), example_hello());
   Handshake b = acceptor();

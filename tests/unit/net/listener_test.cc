@@ -110,7 +110,7 @@ TEST(ListeningHostTest, InvalidOrTruncatedHostIsRefused) {
   EXPECT_FALSE(decoded(nine.bytes()));
 }
 
-TEST(ListeningHostTest, HostileBytesAreRefusedOrGiveAValidHost) {
+TEST(ListeningHostTest, CorruptedBytesNeverDecodeToAnInvalidHost) {
   const std::vector<std::byte> good =
       encoded({.addresses = {numeric("192.0.2.1", 4000), numeric("::1", 1)}});
   std::mt19937 random(1);
@@ -157,7 +157,7 @@ TEST(ListeningHostTest, LinkLocalAddressesGetTheScopeOfThisHost) {
   EXPECT_THAT(std::string(none.status().text()), HasSubstr("link-local"));
 }
 
-TEST(LinkLocalScopeTest, ScopeIsThatOfTheFirstLinkLocalAddress) {
+TEST(LinkLocalScopeTest, OnlyALinkLocalFirstAddressGivesAScope) {
   const InterfaceAddress link{.interface = "eth1", .address = numeric("fe80::1", 0).with_scope(5)};
   const InterfaceAddress global{.interface = "eth0", .address = numeric("2001:db8::1", 0)};
   EXPECT_EQ(link_local_scope({link, global}), 5u);
@@ -219,7 +219,7 @@ TEST_F(NetworkListenerTest, UsesAPortFromTheRange) {
   EXPECT_THAT(std::string(second.status().text()), testing::StartsWith("net: "));
 }
 
-TEST_F(NetworkListenerTest, JudgesNoPeerBeforeItIsOpened) {
+TEST_F(NetworkListenerTest, AcceptsNoPeerBeforeItIsOpened) {
   const auto listener = listen("INTERFACE=127.0.0.1").value();
   Hello hello;
   hello.identity = credentials_.identity;

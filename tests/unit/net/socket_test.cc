@@ -205,7 +205,7 @@ Credentials in_mesh(std::byte mesh, std::vector<uint64_t> incarnations) {
   return credentials;
 }
 
-TEST_F(SocketTest, HeldAcceptorJudgesByTheSettingsOfOpen) {
+TEST_F(SocketTest, HeldAcceptorUsesTheCredentialsGivenToOpen) {
   listen(Address::parse_numeric("127.0.0.1", 0).value(), "s", true);
   const Credentials mesh = in_mesh(std::byte{1}, {0, 50, 0, 0, 80});
   connectors_.push_back(Connector::create(poller_, {acceptor_->address()}, secret_of("s"),
@@ -217,7 +217,7 @@ TEST_F(SocketTest, HeldAcceptorJudgesByTheSettingsOfOpen) {
       << failure_.text();
 }
 
-TEST_F(SocketTest, ConnectorNamesTheOtherProcessThatAnswered) {
+TEST_F(SocketTest, ConnectorIdentifiesTheOtherProcessThatAnswered) {
   listen(Address::parse_numeric("127.0.0.1", 0).value(), "s", true);
   ASSERT_TRUE(acceptor_->open(in_mesh(std::byte{2}, {0, 51, 0, 0, 81})).ok());
   const Hello hello = make_hello(in_mesh(std::byte{1}, {0, 50, 0, 0, 80}), Role::kTcp, 4, 1);
@@ -239,7 +239,7 @@ TEST_F(SocketTest, ConnectorNamesTheOtherProcessThatAnswered) {
   EXPECT_FALSE(connectors_.back()->other_process().has_value());
 }
 
-TEST_F(SocketTest, AnyIpv6AddressAcceptsIpv4) {
+TEST_F(SocketTest, WildcardIpv6AddressAcceptsIpv4) {
   listen(Address::parse_numeric("::", 0).value());
   const uint16_t port = acceptor_->address().port();
   connect({Address::parse_numeric("127.0.0.1", port).value()});
@@ -247,7 +247,7 @@ TEST_F(SocketTest, AnyIpv6AddressAcceptsIpv4) {
   EXPECT_TRUE(run_until([&] { return accepted_.size() == 2 && connected_.size() == 2; }));
 }
 
-TEST_F(SocketTest, KeepaliveGivesUpWithinItsTime) {
+TEST_F(SocketTest, KeepaliveSettingsFitTheTimeout) {
   listen_on_loopback();
   const UniqueFd fd = raw_connection();
   for (const uint64_t seconds : {2u, 3u, 5u, 10u, 60u}) {
@@ -275,7 +275,7 @@ TEST_F(SocketTest, WrongSecretFailsOnBothSides) {
   EXPECT_TRUE(accepted_.empty());
 }
 
-TEST_F(SocketTest, EveryCandidateIsTriedAndNamedWithItsError) {
+TEST_F(SocketTest, EveryCandidateIsTriedAndItsErrorReported) {
   listen_on_loopback();
   UniqueFd closed = listen_on(Address::parse_numeric("127.0.0.1", 0).value(), 1).value();
   const Address refused = bound_address(closed.get()).value();
@@ -414,7 +414,7 @@ TEST_F(SocketTest, DestroyingAConnectorCancelsIt) {
   EXPECT_FALSE(run_until([&] { return reports_ > 0 || !accepted_.empty(); }, kSecond / 5));
 }
 
-TEST_F(SocketTest, PortScansAndGarbageAreHarmless) {
+TEST_F(SocketTest, PortScansAndGarbageDoNotBlockAPeer) {
   listen_on_loopback();
   log_.set_level(LogLevel::kDebug);
   std::vector<UniqueFd> strangers;
@@ -456,7 +456,7 @@ TEST_F(SocketTest, PeerConnectsDespiteMoreStrangersThanSlots) {
       << failure_.text();
 }
 
-TEST_F(SocketTest, BurstOfHonestPeersIsServedCompletely) {
+TEST_F(SocketTest, EveryPeerInABurstConnects) {
   listen_on_loopback();
   constexpr size_t kPeers = 3 * kMaxPending;
   for (size_t i = 0; i < kPeers; ++i) connect({acceptor_->address()}, 60 * kSecond);
@@ -589,7 +589,7 @@ TEST(ListenTest, PortsComeFromTheRangeUntilNoneIsFree) {
   EXPECT_FALSE(listen_on(loopback.with_port(*ports.begin()), 1, range).ok());
 }
 
-TEST(ListenTest, PortRangesParse) {
+TEST(ListenTest, OnlyValidPortRangesParse) {
   EXPECT_EQ(range_of("").first, 0);
   EXPECT_EQ(range_of("7").first, 7);
   EXPECT_EQ(range_of("7").last, 7);
@@ -604,7 +604,7 @@ TEST(ListenTest, PortRangesParse) {
   }
 }
 
-TEST(ListenTest, TakenPortIsAnError) {
+TEST(ListenTest, PortInUseIsAnError) {
   const UniqueFd taken = listen_on(Address::parse_numeric("127.0.0.1", 0).value(), 1).value();
   const Address address = bound_address(taken.get()).value();
   const Result<UniqueFd> second = listen_on(address, 1);

@@ -132,7 +132,7 @@ std::string failure(int error) { return "<" + std::to_string(error) + ">"; }
 
 // --- certificates ------------------------------------------------------------------------------
 
-TEST(TlsTest, ValidPairCommunicates) {
+TEST(TlsTest, PeersWithValidCertificatesCommunicate) {
   Certificates files;
   Linked link(files.settings(files.issue({.name = "a"})), files.settings(files.issue({})));
   ASSERT_TRUE(link.good()) << link.left->error().text() << link.right->error().text();
@@ -199,7 +199,7 @@ TEST(TlsTest, ExpiredAndNotYetValidCertificatesAreRefused) {
   }
 }
 
-TEST(TlsTest, NameIsCheckedOnBothSidesIfConfigured) {
+TEST(TlsTest, CertificateNameIsCheckedOnBothSidesIfConfigured) {
   Certificates files;
   const auto own = files.issue({.alternative_names = "DNS:node7.cluster,IP:10.1.2.3"});
   const std::string base = files.settings(own);
@@ -440,7 +440,7 @@ TEST(TlsTest, BufferedIgnoresAPartialRecord) {
   EXPECT_TRUE(link.right->buffered()) << "the end has to be taken";
 }
 
-TEST(TlsTest, AnnouncedEndIsCleanAndACutIsAFailure) {
+TEST(TlsTest, OnlyAnAnnouncedEndIsClean) {
   Certificates files;
   for (const bool ahead : {false, true}) {
     {
@@ -496,7 +496,7 @@ size_t relay(const std::shared_ptr<const TlsContext>& context, size_t step, size
   return passed;
 }
 
-TEST(TlsTest, HandshakeSurvivesSingleBytesAndReportsACutAtAnyByte) {
+TEST(TlsTest, HandshakeWorksByteByByteAndReportsCuts) {
   Certificates files;
   const auto context = good_context(files.settings());
   std::unique_ptr<TlsSession> left, right;
@@ -617,7 +617,7 @@ class TlsSocketTest : public testing::Test, public AcceptHandler, public Connect
   Certificates files_;
 };
 
-TEST_F(TlsSocketTest, ConnectionIsProvedAndEncrypted) {
+TEST_F(TlsSocketTest, ConnectionIsAuthenticatedAndEncrypted) {
   const auto tls = good_context(files_.settings());
   listen(tls);
   expect_good_pair(tls);
@@ -690,7 +690,7 @@ TEST_F(TlsSocketTest, WrongSecretIsRefusedDespiteAValidCertificate) {
   EXPECT_EQ(accepts_, 0);
 }
 
-TEST_F(TlsSocketTest, GarbageAndSilenceAreHarmless) {
+TEST_F(TlsSocketTest, GarbageAndSilenceDoNotBlockAGoodPeer) {
   const auto tls = good_context(files_.settings());
   listen(tls);
   // A genuine first message, to be damaged.
@@ -751,7 +751,7 @@ TEST_F(TlsSocketTest, SilenceDuringTheHandshakeTimesOut) {
 
 // --- settings ----------------------------------------------------------------------------------
 
-TEST(TlsSettingsTest, DisabledTlsGivesNoContextAndMissingFilesAreNamed) {
+TEST(TlsSettingsTest, DisabledTlsHasNoContextAndErrorsNameMissingSettings) {
   Log log;
   const auto off = make_context("", log);
   ASSERT_TRUE(off.ok());
@@ -771,7 +771,7 @@ TEST(TlsSettingsTest, DisabledTlsGivesNoContextAndMissingFilesAreNamed) {
   EXPECT_THAT(text("TLS=perhaps"), HasSubstr("HETCOMM_TLS"));
 }
 
-TEST(TlsSettingsTest, InvalidFilesAreNamed) {
+TEST(TlsSettingsTest, ErrorsNameInvalidFiles) {
   Log log;
   Certificates files;
   const auto own = files.standard();
@@ -802,7 +802,7 @@ TEST(TlsSettingsTest, InvalidFilesAreNamed) {
 
 // OpenSSL's error queue belongs to the whole thread. Errors that the application left in it must
 // not be attributed to the connection.
-TEST(TlsTest, ErrorsLeftByTheApplicationAreNotAttributedToTheConnection) {
+TEST(TlsTest, StaleOpenSslErrorsAreNotAttributedToTheConnection) {
   Certificates files;
   Linked link(files.settings());
   ASSERT_TRUE(link.good());

@@ -62,7 +62,7 @@ Schedule arranged(const ArrangeProblem& problem, uint64_t effort) {
 
 // CrossPipe (ATC 2025), case 1: seconds that no schedule can beat if an activation lives from the
 // start of F to the end of W.
-TEST(Arrange, ArrangedSchedulesAreCloseToCrossPipesBounds) {
+TEST(Arrange, SchedulesComeCloseToCrossPipeBounds) {
   constexpr double kForward = 0.038;
   constexpr double kStep = 0.1050;
   constexpr double kWeight = 0.0206;
@@ -84,7 +84,7 @@ TEST(Arrange, ArrangedSchedulesAreCloseToCrossPipesBounds) {
   }
 }
 
-TEST(Arrange, KnownSchedulesAreNeverFaster) {
+TEST(Arrange, ArrangedSchedulesAreAtLeastAsFastAsKnownOnes) {
   for (const uint64_t latency_ns : {0u, 50u, 300u, 900u}) {
     for (const uint64_t busy_ns : {0u, 100u, 350u}) {
       for (const int64_t limit : {1, 2, 4, 5, 7, 20}) {
@@ -108,7 +108,7 @@ TEST(Arrange, KnownSchedulesAreNeverFaster) {
 }
 
 // A limit of 1 leaves one order: one micro-batch after the other.
-TEST(Arrange, TheTightestLimitIsMet) {
+TEST(Arrange, TightestLimitSerializesMicroBatches) {
   const ArrangeProblem problem = flat_problem(3, 2, 1);
   EXPECT_EQ(write_csv(arranged(problem, 100'000)),
             "0F0,0I0,0W0,0F1,0I1,0W1\n1F0,1I0,1W0,1F1,1I1,1W1\n2F0,2I0,2W0,2F1,2I1,2W1\n");
@@ -136,7 +136,7 @@ TEST(Arrange, RanksWithSeveralStagesAreArranged) {
   }
 }
 
-TEST(Arrange, LimitsAreRespectedForAnyMemoryOfTheSteps) {
+TEST(Arrange, LimitsHoldForUnevenStepMemory) {
   ArrangeProblem problem = flat_problem(4, 8, 1000);
   problem.memory.assign(4,
                         {.forward = 200, .recompute = 0, .input_grad = -120, .weight_grad = -80});
@@ -160,7 +160,7 @@ TEST(Arrange, LimitsAreRespectedForAnyMemoryOfTheSteps) {
   EXPECT_THAT(write_csv(schedule), testing::Not(HasSubstr("1R")));
 }
 
-TEST(Arrange, WholeBackwardStepsStayWhole) {
+TEST(Arrange, UnsplitBackwardStepsStayWhole) {
   ArrangeProblem problem = flat_problem(4, 8, 3);
   problem.splits_backward = false;
   make_slow(problem, 2, {.busy_ns = 0, .latency_ns = 400});

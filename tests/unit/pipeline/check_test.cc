@@ -49,14 +49,14 @@ TEST(Check, SoundSchedulesOfEveryLevelPass) {
   }
 }
 
-TEST(Check, MissingAndDoubledActionsAreNamed) {
+TEST(Check, ErrorNamesTheMissingAction) {
   EXPECT_EQ(verdict("0F0,0F1,0B0\n"), "rank 0 has no 0B1");
   EXPECT_EQ(verdict("0F0,0B0\n1F0\n"), "rank 1 has no 1B0");
   EXPECT_EQ(verdict("0F0,0I0\n"), "rank 0 has no 0W0");
   EXPECT_EQ(verdict("0F0,0W0,0F1,0B1\n"), "rank 0 has no 0I0");
 }
 
-TEST(Check, ActionsOnTheWrongRankOrForNothingAreNamed) {
+TEST(Check, ErrorNamesMisplacedOrInvalidActions) {
   EXPECT_EQ(verdict(parsed("0F0\n1F0\n", {0, 0})), "rank 1, action 0: 1F0 belongs to rank 0");
   EXPECT_EQ(verdict(parsed("0F0,1F0\n", {0})),
             "rank 0, action 1: 1F0 is for a stage that does not exist");
@@ -77,7 +77,7 @@ TEST(Check, ActionsOnTheWrongRankOrForNothingAreNamed) {
   EXPECT_EQ(verdict(Schedule()), "the schedule has no stage");
 }
 
-TEST(Check, TransfersThatLackTheirOtherEndAreNamed) {
+TEST(Check, ErrorNamesTheUnmatchedTransfer) {
   EXPECT_EQ(verdict("0F0,0SEND_F0\n1RECV_F0,1F0\n"), "sound");
   EXPECT_EQ(verdict("0F0,0SEND_F0\n1F0\n"), "rank 1 has no 1RECV_F0");
   EXPECT_EQ(verdict("0F0\n1RECV_F0,1F0\n"), "rank 0 has no 0SEND_F0");
@@ -88,7 +88,7 @@ TEST(Check, TransfersThatLackTheirOtherEndAreNamed) {
             "rank 0, action 1: 0SEND_F0 goes to a stage of the same rank");
 }
 
-TEST(Check, OrdersThatCannotGoOnAreExplained) {
+TEST(Check, DeadlockedOrdersAreExplained) {
   EXPECT_EQ(verdict("0B0,0F0\n"),
             "the schedule can't go on: rank 0 waits at 0B0 for 0F0 of rank 0");
   EXPECT_EQ(
@@ -106,7 +106,7 @@ TEST(Check, OrdersThatCannotGoOnAreExplained) {
               HasSubstr("rank 0 waits at 0B0 for 0F0 of rank 0"));
 }
 
-TEST(Check, ManyWaitingRanksAreCounted) {
+TEST(Check, LongListOfWaitingRanksIsAbbreviated) {
   std::string text;
   for (int stage = 0; stage < 9; ++stage)
     text += std::to_string(stage) + "B0," + std::to_string(stage) + "F0\n";
@@ -137,7 +137,7 @@ TEST(Check, ItemsInFlightAreLimited) {
   EXPECT_NE(verdict(looped, {.in_flight = {2, 1, 1}, .memory = {}, .limits = {}}), "sound");
 }
 
-TEST(Check, WrongOptionsAreRefused) {
+TEST(Check, InvalidOptionsAreRefused) {
   const Schedule schedule = one_f_one_b(plain_warmups(3), 2).value();
   EXPECT_EQ(verdict(schedule, {.in_flight = {1}, .memory = {}, .limits = {}}),
             "items in flight are given for 1 boundaries of 3 stages");
@@ -257,7 +257,7 @@ class EveryOrder {
   std::set<std::vector<size_t>> seen_;
 };
 
-TEST(Check, VerdictMatchesTryingAllOrders) {
+TEST(Check, ResultMatchesAnExhaustiveSearch) {
   std::mt19937 random(11);
   int sound = 0;
   constexpr int kRounds = 3000;

@@ -34,7 +34,7 @@ TEST(Warmups, CountsMatchThePapers) {
 }
 
 // Hapt's case: the first boundary takes almost a stage's time, and the second next to nothing.
-TEST(Warmups, HidingCountsFollowTheBoundaries) {
+TEST(Warmups, HidingCountsFollowBoundaryTimes) {
   const std::vector<uint64_t> stages = {1000, 1000, 1000};
   EXPECT_THAT(hiding_warmups(stages, {{900, 0}, {10, 0}}, 20'000).counts, ElementsAre(5, 2, 1));
   // A short boundary counts as 0 only up to epsilon.
@@ -46,7 +46,7 @@ TEST(Warmups, HidingCountsFollowTheBoundaries) {
   EXPECT_THAT(hiding_warmups(stages, {{0, 3000}, {0, 0}}, 0).counts, ElementsAre(9, 2, 1));
 }
 
-TEST(Warmups, BusyTimeBeyondAStageIsNamedAsExposed) {
+TEST(Warmups, BoundaryBusyLongerThanAStageIsExposed) {
   const HidingWarmups within = hiding_warmups({1000, 700}, {{1000, 9000}}, 0);
   EXPECT_THAT(within.exposed, IsEmpty());
   const HidingWarmups beyond = hiding_warmups({1000, 700, 600}, {{1001, 0}, {2000, 0}}, 0);
@@ -112,7 +112,7 @@ std::vector<Known> all_generators() {
   };
 }
 
-TEST(Generate, EveryGeneratorGivesSoundSchedulesOfEverySize) {
+TEST(Generate, GeneratorsGiveSoundSchedulesForUpToNineRanks) {
   for (const Known& known : all_generators()) {
     int made = 0;
     for (uint32_t ranks = 1; ranks <= 9; ++ranks) {

@@ -138,7 +138,7 @@ std::map<std::string, uint64_t> busy(const Outlook& outlook) {
   return all;
 }
 
-TEST(LinkWays, EachResourceIsOccupiedForItsOwnTimeAndTheSlowestIsFirst) {
+TEST(LinkWays, EachResourceHasItsOwnTimeAndTheSlowestIsFirst) {
   const reshard::Links links = links_of({{"a", ""}, {"c", ""}, {"d", "slow"}});
   LinkWays ways(links);
   const Route route = ways.way_of({{{{0, 1}, 1000}, {{0, 2}, 3000}}}, 4, "own");
@@ -155,7 +155,7 @@ TEST(LinkWays, EachResourceIsOccupiedForItsOwnTimeAndTheSlowestIsFirst) {
   EXPECT_THAT(ways.way_of({{}}, 1, "own").hops, IsEmpty());
 }
 
-TEST(LinkWays, StreamThatIsLimitedLeavesTheRestOfTheTrunkToOthers) {
+TEST(LinkWays, LimitedStreamLeavesTrunkCapacityToOthers) {
   json limited = model();
   limited["paths"][2]["single_bytes_per_s"] = 10'000'000;
   const reshard::Links links =
@@ -218,7 +218,7 @@ TEST(Joint, TransferTakesAsLongAsItsReshardPlanForecasts) {
   }
 }
 
-TEST(Joint, PipelinesTakeTurnsOnTheirTrunk) {
+TEST(Joint, PipelinesShareTheirTrunkCapacity) {
   const PipelinePlan pair = test::plan_of({{{0}}, {{1}}}, "forward-only", 8, 4, 1024, 2);
   const uint64_t item_ns = 4 * 1024 * 2 * 8 * 10;  // over the trunk
   const PipelinePlan near = on_hosts(joined(pair, pair), {"a", "b", "c", "d"});
@@ -297,7 +297,7 @@ TEST(Joint, EachItemIsSummedOverAllRanksThatHoldIt) {
 }
 
 // A stage with two ranks of tensor parallelism beside one without: each of the two holds half.
-TEST(Joint, GradientsAreSummedInThePartsOfTheFinestTensorDegree) {
+TEST(Joint, GradientsAreSummedInShardsOfTheFinestTensorDegree) {
   PipelinePlan plan = joined(test::plan_of({{{0, 1}, {.tensor = 2}}}, "1f1b", 2),
                              test::plan_of({{{0}}}, "1f1b", 2));
   plan = on_hosts(plan, {"a", "b", "c"});
@@ -451,7 +451,7 @@ TEST(Joint, WeightsAreGatheredWhereTheScheduleSaysSo) {
       std::any_of(path.begin(), path.end(), [](const auto& each) { return each.is_gather; }));
 }
 
-TEST(Joint, ForecastWithoutLinksIsThatOfEachPipelineAlone) {
+TEST(Joint, ForecastWithoutLinksEqualsThatOfEachPipelineAlone) {
   const PipelinePlan plan = joined(test::plan_of({{{0}}, {{1}}}, "1f1b", 4),
                                    test::plan_of({{{0}}, {{1}}, {{2}}}, "zb-h1", 6));
   PipelinePlan fitting = plan;
@@ -512,7 +512,7 @@ TEST(Joint, OutlookNamesThePipelineOfEachStageAndRank) {
 
 // On random plans and models no step is earlier than without links, no resource is busy for longer
 // than the step, and the same question has the same answer.
-TEST(Joint, RandomPlansKeepWithinTheirLinks) {
+TEST(Joint, RandomPlansRespectTheirLinks) {
   std::mt19937 random(7);
   const auto below = [&](uint32_t end) { return static_cast<uint32_t>(random() % end); };
   for (int round = 0; round < 60; ++round) {
@@ -548,7 +548,7 @@ TEST(Joint, RandomPlansKeepWithinTheirLinks) {
   }
 }
 
-TEST(Joint, WrongQuestionsAreRefusedNamingTheEntry) {
+TEST(Joint, InvalidQuestionIsRefusedNamingTheEntry) {
   const PipelinePlan plan = on_hosts(test::plan_of({{{0}}, {{1}}}, "1f1b", 2), {"a", "c"});
   const json good = question(plan);
   EXPECT_EQ(refusal(good), "none");

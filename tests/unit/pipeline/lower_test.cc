@@ -20,7 +20,7 @@ namespace {
 
 Schedule two_ranks() { return one_f_one_b(plain_warmups(2), 3).value(); }
 
-TEST(Lower, ReceivesStandAheadOfTheirSteps) {
+TEST(Lower, ReceivesArePostedTheGivenNumberAhead) {
   EXPECT_EQ(write_csv(add_transfers(two_ranks(), 0)),
             "0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0F2,0SEND_F2,0RECV_B1,0B1,0RECV_B2,0B2\n"
             "1RECV_F0,1F0,1B0,1SEND_B0,1RECV_F1,1F1,1B1,1SEND_B1,1RECV_F2,1F2,1B2,1SEND_B2\n");
@@ -54,7 +54,7 @@ TEST(Lower, PairsStayTogether) {
             "0F0,1F0,1B0,(0B0;1F1)OVERLAP_F_B,0REDUCE_GRAD,1B1,1REDUCE_GRAD\n");
 }
 
-TEST(Lower, WaitsStandWhereDataOrBuffersAreNeeded) {
+TEST(Lower, WaitsPrecedeTheUseOfDataAndBuffers) {
   const Schedule transfers = add_transfers(two_ranks(), 1);
   EXPECT_EQ(
       write_csv(add_waits(transfers, SendWaits::kBeforeReuse, 1)),
@@ -92,7 +92,7 @@ TEST(Lower, ForwardStepsKeepTheirOrder) {
             "0F0,0F1\n1F0,1F1\n");
 }
 
-TEST(Lower, ForwardStepsKeepTheGathersThatTheyNeed) {
+TEST(Lower, ForwardStepsKeepTheGathersTheyNeed) {
   const auto forward = [](const char* csv) {
     return write_csv(forward_steps_of(read_csv(csv).value()));
   };

@@ -37,7 +37,7 @@ TEST(GradientNorm, NormIsComputedForEveryType) {
   EXPECT_EQ(norm_of<double>(HUGE_VAL, HETCOMM_COMPLEX128, {3, 4, 0, -12}, 2).norm(), 12);
 }
 
-TEST(GradientNorm, FloatsOfSixteenAndEightBitsAreDecoded) {
+TEST(GradientNorm, SixteenAndEightBitFloatsAreDecoded) {
   const auto value = [](int32_t datatype, uint16_t bits) {
     return norm_of<uint16_t>(HUGE_VAL, datatype, {bits}).norm();
   };
@@ -69,7 +69,7 @@ TEST(GradientNorm, PowerNormsAndTheMaximumNormAreComputed) {
   EXPECT_DOUBLE_EQ(norm_of<double>(HUGE_VAL, HETCOMM_FLOAT64, {3, -7, 5}).norm(), 7);
 }
 
-TEST(GradientNorm, ElementsThatAreNotFiniteAreFoundEverywhere) {
+TEST(GradientNorm, NonfiniteElementIsFoundAtAnyPosition) {
   const double nan = std::nan("");
   for (const double wrong : {nan, HUGE_VAL, -HUGE_VAL}) {
     for (const double type : {1.0, 2.0, 2.5, HUGE_VAL}) {

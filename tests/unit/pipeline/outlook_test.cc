@@ -54,7 +54,7 @@ Outlook outlook_of(const std::string& text) {
 constexpr const char* kTimes = R"("times": {"stages": [{"forward_ns": 10, "backward_ns": 20}],
     "forward": [{}, {"busy_ns": 5, "latency_ns": 20}, {}]})";
 
-TEST(Question, NameTextAndActionsGiveTheSameSchedule) {
+TEST(Question, NameCsvAndActionsGiveTheSameSchedule) {
   const Schedule named =
       outlook_of(question(R"({"name": "1F1B", "ranks": 2, "micro_batches": 2})")).schedule;
   EXPECT_EQ(named, one_f_one_b(plain_warmups(2), 2).value());
@@ -74,7 +74,7 @@ TEST(Question, NameTextAndActionsGiveTheSameSchedule) {
             dual_pipe_v(2, 5).value());
 }
 
-TEST(Question, EveryNameMakesASoundSchedule) {
+TEST(Question, EveryScheduleNameIsAccepted) {
   for (const std::string& name : schedule_names()) {
     const Outlook outlook = outlook_of(
         question(fmt::format(R"({{"name": "{}", "ranks": 4, "micro_batches": 8}})", name),
@@ -102,7 +102,7 @@ TEST(Question, SchedulesAreLoweredToTheRequestedLevel) {
   EXPECT_THAT(waits, HasSubstr("1REDUCE_GRAD"));
 }
 
-TEST(Question, WrongEntriesAreNamed) {
+TEST(Question, ErrorNamesTheInvalidEntry) {
   const std::string schedule = R"({"name": "1f1b", "ranks": 2, "micro_batches": 2})";
   EXPECT_THAT(refusal("{"), HasSubstr("line 1"));
   EXPECT_THAT(refusal(R"({"format": "hetcomm schedule question", "version": 1})"),
@@ -174,7 +174,7 @@ TEST(Question, SchedulesAreArrangedUnderTheLimit) {
 }
 
 // The forecast is that of enough items in flight, and tells how many these are.
-TEST(Outlook, FoundNumberOfItemsInFlightCostsNoTime) {
+TEST(Outlook, DerivedItemsInFlightCostNoTime) {
   const std::string schedule = R"({"name": "h-1f1b", "ranks": 2, "micro_batches": 40})";
   const std::string times = R"("times": {"stages": [{"forward_ns": 10, "backward_ns": 20}],
                                          "forward": [{"latency_ns": 45}]})";
@@ -200,7 +200,7 @@ TEST(Outlook, BubblesAreExactForSmallAndLongTimes) {
               HasSubstr("more than 2^62 ns"));
 }
 
-TEST(Question, HostileDocumentsTakeLittleTimeAndMemory) {
+TEST(Question, OversizedOrInconsistentSchedulesAreRefused) {
   EXPECT_THAT(
       refusal(question(R"({"name": "1f1b", "micro_batches": 2})", R"("times": {"stages": [{}]})")),
       HasSubstr("schedule.ranks is missing or 0"));
@@ -280,7 +280,7 @@ TEST(Outlook, TextStatesWhatEachBoundaryCosts) {
       HasSubstr("items in flight, by boundary: 2 2 2"));
 }
 
-TEST(Outlook, MemoryHasTheUnitOfTheQuestion) {
+TEST(Outlook, PeaksUseTheMemoryUnitsOfTheQuestion) {
   const Outlook outlook = outlook_of(question(
       R"({"name": "zb-h1", "ranks": 2, "micro_batches": 6})",
       R"("memory": [{"forward_adds": 1000, "input_grad_frees": 400, "weight_grad_frees": 600}])"));
@@ -312,7 +312,7 @@ TEST(Outlook, ForwardOnlyScheduleHoldsOneActivation) {
 }
 
 // The first stage needs all its items in flight at once.
-TEST(Outlook, NoStepWaitsForRoomUnlessItemsInFlightAreGiven) {
+TEST(Outlook, NoStepWaitsForBufferSpaceByDefault) {
   for (const uint32_t micro_batches : {3u, 16u, 17u}) {
     const std::string schedule =
         fmt::format(R"({{"name": "gpipe", "ranks": 2, "micro_batches": {}}})", micro_batches);
@@ -327,7 +327,7 @@ TEST(Outlook, NoStepWaitsForRoomUnlessItemsInFlightAreGiven) {
 
 // --- routes --------------------------------------------------------------------------------------
 
-TEST(Routes, RouteWithItsOwnResourceGivesThePlainForecast) {
+TEST(Routes, RouteOverItsOwnResourceMatchesThePlainForecast) {
   for (const std::string& name : schedule_names()) {
     const std::string schedule =
         fmt::format(R"({{"name": "{}", "ranks": 4, "micro_batches": 8}})", name);
@@ -347,7 +347,7 @@ TEST(Routes, RouteWithItsOwnResourceGivesThePlainForecast) {
 
 // Each half of a pair waits for what it lacks itself: the first one has an input and the room of
 // four items, and the second one the room of one.
-TEST(Routes, EachHalfOfAPairIsBoundByWhatItLacksItself) {
+TEST(Routes, HalvesOfAPairWaitForTheirOwnInputs) {
   const std::string schedule = R"({"csv": "0F0,0F1,0F2,0F3,0B0,0B1,0B2,0B3\n1F0,1F1,1B0,)"
                                R"((1F2;1B1)OVERLAP_F_B,(1F3;1B2)OVERLAP_F_B,1B3\n)"
                                R"(2F0,2B0,2F1,2B1,2F2,2B2,2F3,2B3\n"})";
@@ -450,7 +450,7 @@ TEST(Routes, CriticalPathsHaveNoGaps) {
 }
 
 // A reduction takes turns with the transfers of both directions.
-TEST(Routes, ReductionsShareLinksOfTwoDirections) {
+TEST(Routes, ReductionsShareLinksWithTransfers) {
   const std::string schedule = R"({"name": "1f1b", "ranks": 3, "micro_batches": 2})";
   const auto total = [&](const std::string& name) {
     return outlook_of(
@@ -465,7 +465,7 @@ TEST(Routes, ReductionsShareLinksOfTwoDirections) {
 }
 
 // Two boundaries that share a link of 4 ns each occupy it for 8 ns for a micro-batch.
-TEST(Routes, WarmUpCountsFollowTheTimesOfRoutes) {
+TEST(Routes, WarmUpCountsFollowRouteTimes) {
   const std::string schedule = R"({"name": "h-1f1b", "ranks": 4, "micro_batches": 16})";
   const std::string times = R"("times": {"stages": [{"forward_ns": 10, "backward_ns": 20}])";
   const std::string plain = times + R"(, "forward": [{"busy_ns": 8, "latency_ns": 20}, {},
@@ -480,7 +480,7 @@ TEST(Routes, WarmUpCountsFollowTheTimesOfRoutes) {
             outlook_of(question(schedule, times + "}")).schedule);
 }
 
-TEST(Routes, WrongRoutesAreNamed) {
+TEST(Routes, ErrorNamesTheInvalidRoute) {
   const std::string schedule = R"({"name": "1f1b", "ranks": 2, "micro_batches": 2})";
   const auto told = [&](const std::string& route) {
     return refusal(question(

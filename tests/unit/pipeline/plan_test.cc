@@ -77,7 +77,7 @@ constexpr const char* kShort = R"({"version": 1, "format": "hetcomm pipeline pla
     "boundaries": [{"from": 0, "to": 1, "tensors": [{"name": "x", "type": "uint64",
       "shape": [4, 8, 2], "cut": {"tensor": 1, "context": 1, "data": 0}}]}]}]})";
 
-TEST(Plan, GoodDocumentsPassTheCheckAndAreWrittenBackByteForByte) {
+TEST(Plan, ValidDocumentsPassAndRoundTripByteForByte) {
   const std::vector<std::string> names = documents("good");
   EXPECT_GE(names.size(), 10u);
   for (const std::string& name : names) {
@@ -100,7 +100,7 @@ TEST(Plan, FieldsWithDefaultsMayBeLeftOut) {
   EXPECT_EQ(read(whole), plan);
 }
 
-TEST(Plan, EachFaultIsRefusedWithItsStatusAndItsText) {
+TEST(Plan, InvalidDocumentsGiveTheExpectedStatusAndText) {
   const json expected = json::parse(file("bad/expected.json"));
   const std::vector<std::string> names = documents("bad");
   EXPECT_GE(names.size(), 30u);
@@ -120,7 +120,7 @@ TEST(Plan, EachFaultIsRefusedWithItsStatusAndItsText) {
   }
 }
 
-TEST(Plan, LongDocumentsAreRefused) {
+TEST(Plan, OversizedDocumentIsRefused) {
   const std::string text(kMaxPlanBytes + 1, ' ');
   EXPECT_EQ(parse_plan(text).status().text(), "the plan is longer than 256 MiB");
 }
@@ -272,14 +272,14 @@ TEST(Plan, EveryFieldIsWrittenReadAndHashed) {
   }
 }
 
-TEST(Plan, StagesOfTheSameRanksAreOneGroup) {
+TEST(Plan, StagesWithTheSameRanksFormOneGroup) {
   const PipelinePlan plan = test::plan_of(test::on_ranks({0, 1, 1, 0}), "zb-v", 4);
   const PipelineView view = view_of(plan);
   EXPECT_THAT(view.groups, ElementsAre(ElementsAre(0), ElementsAre(1)));
   EXPECT_THAT(view.schedule.rank_of, ElementsAre(0, 1, 1, 0));
 }
 
-TEST(Plan, GroupsAreInTheOrderOfTheirFirstStages) {
+TEST(Plan, GroupsFollowTheOrderOfTheirFirstStages) {
   const PipelinePlan plan = test::plan_of({{.ranks = {3, 1}, .degrees = {.data = 2}},
                                            {.ranks = {0, 2}, .degrees = {.tensor = 2}},
                                            {.ranks = {4}}},
@@ -289,7 +289,7 @@ TEST(Plan, GroupsAreInTheOrderOfTheirFirstStages) {
   EXPECT_THAT(view.schedule.rank_of, ElementsAre(0, 1, 2));
 }
 
-TEST(Plan, PeaksAreTheWarmUpCounts) {
+TEST(Plan, PeaksEqualTheWarmUpCounts) {
   EXPECT_THAT(view_of(test::plan_of(test::on_ranks({0, 1, 2, 3}), "1f1b", 8)).peaks,
               ElementsAre(4, 3, 2, 1));
   EXPECT_THAT(view_of(test::plan_of(test::on_ranks({0, 1, 2, 3}), "gpipe", 8)).peaks,
@@ -300,7 +300,7 @@ TEST(Plan, PeaksAreTheWarmUpCounts) {
   EXPECT_THAT(hidden.exposed, IsEmpty());
 }
 
-TEST(Plan, BoundariesThatCantBeHiddenAreExposed) {
+TEST(Plan, BoundaryTooSlowToHideIsExposed) {
   PipelinePlan plan = read(file("good/hidden_transfers.json"));
   schedule(plan).parameters.boundaries[1].busy_ns = 31'000'000;
   EXPECT_THAT(view_of(plan).exposed, ElementsAre(1));
@@ -326,7 +326,7 @@ TEST(Plan, SlowLinksHaveMoreItemsInFlight) {
   EXPECT_THAT(view_of(plan).in_flight, ElementsAre(8, 3));
 }
 
-TEST(Plan, ItemsInFlightAreThoseGivenOrOneMoreThanNeeded) {
+TEST(Plan, ItemsInFlightAreAsGivenOrOneMoreThanNeeded) {
   PipelinePlan plan = test::plan_of(test::on_ranks({0, 1, 2}), "1f1b", 8);
   EXPECT_THAT(view_of(plan).in_flight, ElementsAre(2, 2));
   boundary(plan).in_flight = 7;
@@ -353,7 +353,7 @@ TEST(Plan, LiveLimitOfEachStageIsEnforced) {
   }
 }
 
-TEST(Plan, TensorsAreCutByTheDegreesOfTheirStage) {
+TEST(Plan, TensorsAreShardedByTheDegreesOfTheirStage) {
   PlanTensor tensor = test::activations("x", 8, 48, 5);
   PlanStage stage;
   stage.ranks = {10, 11, 12, 13, 14, 15, 16, 17};
@@ -450,7 +450,7 @@ std::string damaged(std::string text, std::mt19937& random) {
   return text;
 }
 
-TEST(Plan, DamagedDocumentsAreRefusedOrReadAsWhatTheySay) {
+TEST(Plan, DamagedDocumentsAreRefusedOrReadFaithfully) {
   std::mt19937 random(7);
   int accepted = 0;
   for (const std::string& text : good_documents()) {
@@ -468,7 +468,7 @@ TEST(Plan, DamagedDocumentsAreRefusedOrReadAsWhatTheySay) {
   EXPECT_GT(accepted, 0);
 }
 
-TEST(Plan, CutOffDocumentsAreRefused) {
+TEST(Plan, TruncatedDocumentsAreRefused) {
   for (const std::string& text : good_documents()) {
     for (size_t size = 0; size + 1 < text.size(); size += 1 + size % 11) {
       ASSERT_EQ(parse_plan(text.substr(0, size)).status().code(), Code::kInvalidArgument) << size;
@@ -488,7 +488,7 @@ TEST(Plan, RandomBytesAreRefused) {
   }
 }
 
-TEST(Plan, StepsOfAPairKeepBothActivations) {
+TEST(Plan, PairedStepsHoldBothActivations) {
   PipelinePlan plan = test::plan_of(test::on_ranks({0}), "", 2);
   PlanPipeline& pipeline = plan.pipelines.front();
   pipeline.schedule.actions = read_csv("0F0,(0B0;0F1)OVERLAP_F_B,0B1\n")->actions;
@@ -499,7 +499,7 @@ TEST(Plan, StepsOfAPairKeepBothActivations) {
 }
 
 // Nothing is made of it before.
-TEST(Plan, PlansOfTooMuchWorkAreRefused) {
+TEST(Plan, PlanWithTooManyMicroBatchesIsRefused) {
   std::vector<uint32_t> ranks(16);
   for (uint32_t i = 0; i < 16; ++i) ranks[i] = i;
   const PipelinePlan plan = test::plan_of(test::on_ranks(ranks), "1f1b", 1 << 20, 1);

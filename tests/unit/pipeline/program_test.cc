@@ -254,7 +254,7 @@ Program program_of_rank(const PipelinePlan& plan, uint32_t rank) {
   return program_of(plan, views.value(), rank, RunKind::kTrain);
 }
 
-TEST(Program, EveryScheduleCompletesInAnyOrderOfProgress) {
+TEST(Program, EveryScheduleCompletesInRandomOrders) {
   for (const std::string& name : schedule_names()) {
     for (const uint32_t ranks : {2u, 3u, 4u}) {
       for (const uint32_t depth : {0u, 1u, 3u}) {
@@ -379,7 +379,7 @@ TEST(Program, InputsAreKeptUntilTheWeightGradient) {
   }
 }
 
-TEST(Program, StagesOfTheSameRankShareABuffer) {
+TEST(Program, StagesOnTheSameRankUseLocalChannels) {
   const PipelinePlan plan = named_plan("zb-v", 2, 6);
   const Program last = program_of_rank(plan, 1);
   ASSERT_EQ(last.chunks.size(), 2u);
@@ -393,7 +393,7 @@ TEST(Program, StagesOfTheSameRankShareABuffer) {
   EXPECT_EQ(local, 2u);
 }
 
-TEST(Program, ForwardOnlyHasNoGradients) {
+TEST(Program, ForwardOnlyProgramHasNoGradients) {
   const PipelinePlan plan = named_plan("forward-only", 2, 3);
   const Program first = program_of_rank(plan, 0);
   ASSERT_EQ(first.channels.size(), 1u);
@@ -405,7 +405,7 @@ TEST(Program, ForwardOnlyHasNoGradients) {
 }
 
 // Channels keep their places, so that both programs use the same buffers.
-TEST(Program, EvaluationHasTheForwardStepsAndTheSameChannels) {
+TEST(Program, EvaluationRunsForwardStepsOverTheSameChannels) {
   for (const std::string& name : schedule_names()) {
     const PipelinePlan plan = named_plan(name, 4, 12);
     const auto views = check_plan(plan).value();
@@ -444,7 +444,7 @@ TEST(Program, TensorWithoutGradientHasNoBackwardChannel) {
   EXPECT_TRUE(last.chunks.front().input_grads.empty());
 }
 
-TEST(Program, ProgramOfARankBelongsToItsOwnPipeline) {
+TEST(Program, RankRunsTheProgramOfItsOwnPipeline) {
   PipelinePlan plan = plan_of(on_ranks({0, 1, 2}), "1f1b", 6);
   const PipelinePlan other = plan_of(on_ranks({3, 4}), "gpipe", 4);
   plan.pipelines.push_back(other.pipelines.front());

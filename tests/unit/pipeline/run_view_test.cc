@@ -229,7 +229,7 @@ INSTANTIATE_TEST_SUITE_P(Named, Runs, ::testing::Values("1f1b", "gpipe", "zb-h1"
                            return name;
                          });
 
-TEST(RunView, StageTakesTheTimesOfItsSlowestRank) {
+TEST(RunView, StageGetsTheTimesOfItsSlowestRank) {
   PipelineTimes times = slow_middle();
   const Schedule schedule = named("1f1b", 4, 6);
   json traces = traces_of(outlook_of(schedule, times));
@@ -241,7 +241,7 @@ TEST(RunView, StageTakesTheTimesOfItsSlowestRank) {
   EXPECT_EQ(view.run.stages[2].forward_ns, times.stages[2].forward_ns);
 }
 
-TEST(RunView, OnlyTimesThatMovedAreNamed) {
+TEST(RunView, OnlyChangedTimesAreReported) {
   const PipelineTimes times = slow_middle();
   const Schedule schedule = named("1f1b", 4, 12);
   const json traces = traces_of(outlook_of(schedule, times));
@@ -299,7 +299,7 @@ TEST(RunView, ProposedScheduleTakesItsStatedTime) {
 
 // With the memory of 1F1B and a slow link, an order of its own is far better than any known one. It
 // is proposed as a list of actions.
-TEST(RunView, ArrangedOrderIsProposedIfItIsFasterThanKnownSchedules) {
+TEST(RunView, ArrangedOrderIsProposedIfFasterThanKnownSchedules) {
   PipelineTimes times;
   times.stages.assign(8, {.forward_ns = 3800,
                           .backward_ns = 6700,
@@ -337,7 +337,7 @@ TEST(RunView, ArrangedOrderIsProposedIfItIsFasterThanKnownSchedules) {
   for (const Candidate& each : limited.candidates) EXPECT_NE(each.name, "arranged");
 }
 
-TEST(RunView, BackwardStepsAreSplitIfAllowedAndLimitsAreKept) {
+TEST(RunView, BackwardStepsAreSplitOnlyIfAllowedWithinLimits) {
   const PipelineTimes times = slow_middle();
   const json traces = traces_of(outlook_of(named("1f1b", 4, 12), times));
   const auto has = [](const RunView& view, const std::string& name) {
@@ -361,7 +361,7 @@ TEST(RunView, BackwardStepsAreSplitIfAllowedAndLimitsAreKept) {
   }
 }
 
-TEST(RunView, LimitOfAStageIsKept) {
+TEST(RunView, ProposalsRespectTheLimitOfAStage) {
   const json traces = traces_of(outlook_of(named("1f1b", 4, 12), slow_middle()));
   const RunView free = view_of(question(traces));
   ASSERT_GT(count_live(named("eager-1f1b", 4, 12)).stages[1], 3u);
@@ -415,7 +415,7 @@ TEST(RunView, PartsOfAPairAreReplayedOneAfterTheOther) {
   EXPECT_EQ(view.replayed_ns, ran.forecast.total_ns);
 }
 
-TEST(RunView, ProposalsForAVKeepTheRanksOfItsStages) {
+TEST(RunView, ProposalsForAVScheduleKeepItsRanks) {
   PipelineTimes times = slow_middle();
   const Schedule schedule = named("zb-v", 2, 8);
   const json traces = traces_of(outlook_of(schedule, times));
@@ -426,7 +426,7 @@ TEST(RunView, ProposalsForAVKeepTheRanksOfItsStages) {
   }
 }
 
-TEST(RunView, PictureShowsEveryStepTwice) {
+TEST(RunView, PictureShowsAStepAsRunAndAsForecast) {
   const Outlook ran = outlook_of(named("1f1b", 4, 12), slow_middle());
   Result<std::string> picture = to_svg(view_of(question(traces_of(ran))));
   ASSERT_TRUE(picture.ok());

@@ -103,7 +103,7 @@ TEST(Simulate, TwoStagesFollowHaptsLemmas) {
 
 // As the lemmas, between two stages of which the second one has warm-up steps of its own: K is the
 // difference, and one more.
-TEST(Simulate, SlowFirstBoundaryFollowsTheDifferenceOfWarmups) {
+TEST(Simulate, RateAcrossASlowBoundaryFollowsTheWarmupDifference) {
   for (const uint64_t way : {100u, 300u, 800u}) {
     PipelineTimes times = equal_times(4, 100, 200);
     times.forward[0].latency_ns = times.backward[0].latency_ns = way;
@@ -131,7 +131,7 @@ TEST(Simulate, EagerAndVirtualWarmUpsHideHalfAStage) {
   EXPECT_GT(time_per_micro_batch(plain_warmups(4), 30), 303);
 }
 
-TEST(Simulate, HidingWarmupsHideAnyTime) {
+TEST(Simulate, HidingWarmupsHideAnyBoundaryTime) {
   for (const uint64_t way : {150u, 151u, 299u, 300u, 301u, 700u, 2000u}) {
     const std::vector<uint64_t> stages(4, 300);
     const BoundaryTime slow{.busy_ns = std::min<uint64_t>(way / 3, 300),
@@ -143,7 +143,7 @@ TEST(Simulate, HidingWarmupsHideAnyTime) {
   }
 }
 
-TEST(Simulate, RoomForItemsInTransitAvoidsAllDelay) {
+TEST(Simulate, BuffersForItemsInTransitAvoidDelay) {
   for (uint64_t busy = 0; busy <= 30; busy += 6) {
     for (uint64_t latency = 0; latency <= 120; latency += 7) {
       PipelineTimes times = equal_times(3, 10, 20);
@@ -161,7 +161,7 @@ TEST(Simulate, RoomForItemsInTransitAvoidsAllDelay) {
 }
 
 // The link is busy for longer than a stage: that alone decides.
-TEST(Simulate, BusyLinksBoundTheRate) {
+TEST(Simulate, BusyLinkLimitsTheRate) {
   const BoundaryTime slow{.busy_ns = 400, .latency_ns = 100};
   const HidingWarmups warmups = hiding_warmups({300, 300}, {slow}, 0);
   EXPECT_THAT(warmups.exposed, ElementsAre(0));
@@ -566,7 +566,7 @@ StepLengths random_lengths(Random& random, const Schedule& schedule) {
   return lengths;
 }
 
-TEST(Simulate, BothSimulatorsAgreeWithASlowClock) {
+TEST(Simulate, BothSimulatorsMatchAReferenceSimulation) {
   Random random(3);
   int compared = 0;
   const int rounds = std::getenv("HETCOMM_TEST_LONG") != nullptr ? 12'000 : 1'200;
@@ -599,7 +599,7 @@ TEST(Simulate, BothSimulatorsAgreeWithASlowClock) {
   EXPECT_GT(compared, rounds * 3 / 4);
 }
 
-TEST(Simulate, IdleTimeIsTheTotalWithoutTheBusyTime) {
+TEST(Simulate, IdleTimeIsTotalMinusBusyTime) {
   const Forecast forecast =
       simulate(one_f_one_b(plain_warmups(2), 2).value(), equal_times(2, 100, 200)).value();
   EXPECT_EQ(forecast.total_ns, 900u);
@@ -624,7 +624,7 @@ TEST(Events, SharedResourcesServeOneTransferAtATime) {
 }
 
 // The second transfer needs both resources, and waits for the first. The third waits for its turn.
-TEST(Events, TransfersTakeTurns) {
+TEST(Events, TransfersGetResourcesInRequestOrder) {
   EventInput input;
   input.resources = 2;
   const std::vector<std::vector<uint32_t>> resources = {{0}, {0, 1}, {1}};
@@ -642,7 +642,7 @@ TEST(Events, TransfersTakeTurns) {
 }
 
 // Copy out, wire and copy in: the wire is the slowest.
-TEST(Events, StagedBoundariesOverlapBySlices) {
+TEST(Events, SlicesOfAStagedTransferOverlap) {
   EventInput input;
   input.resources = 3;
   EventPipeline& pipeline = input.pipelines.emplace_back();
@@ -761,7 +761,7 @@ TEST(Simulate, InputsOfMismatchedSizesAreRefused) {
   EXPECT_THAT(std::string(simulate_events(input).status().text()), HasSubstr("does not exist"));
 }
 
-TEST(Simulate, StepThatCannotGoOnIsNamed) {
+TEST(Simulate, ErrorNamesTheDeadlockedStep) {
   const Schedule stuck = read_csv("0B0,0F0\n1F0,1B0\n").value();
   EXPECT_EQ(simulate(stuck, equal_times(2, 1, 1)).status().text(),
             "rank 0 can't go on at 0B0: the schedule is not sound, or receives are posted in "
@@ -772,7 +772,7 @@ TEST(Simulate, StepThatCannotGoOnIsNamed) {
 }
 
 // Steps and transfers without any time do not nest calls.
-TEST(Events, ThousandsOfStagesWithoutTimeEnd) {
+TEST(Events, SimulationOfThousandsOfZeroTimeStagesEnds) {
   EventInput input;
   EventPipeline& pipeline = input.pipelines.emplace_back();
   pipeline.schedule = forward_only(kMaxStages, 1, 2).value();

@@ -168,7 +168,7 @@ class Played {
   std::vector<std::vector<std::map<uint64_t, uint64_t>>> memory_;  // by rank and gradient
 };
 
-TEST(SumPlan, RanksOfADataDegreeAddTheirParts) {
+TEST(SumPlan, DataParallelRanksSumTheirShards) {
   std::vector<std::vector<HeldGradient>> held(4);
   // Two ranks along the tensor degree cut it, two along the data degree are terms.
   add(held, 3, 0, 0, {8, 2}, mesh_of({2, 2}, {0, 1, 2, 3}),
@@ -183,7 +183,7 @@ TEST(SumPlan, RanksOfADataDegreeAddTheirParts) {
 }
 
 // A stage that cuts a tensor in halves, and one of another pipeline that does not.
-TEST(SumPlan, StagesMayCutATensorInDifferentWays) {
+TEST(SumPlan, StagesMayShardATensorDifferently) {
   std::vector<std::vector<HeldGradient>> held(3);
   add(held, 0, 0, 0, {8}, mesh_of({2}, {0, 1}), {reshard::shard(0)});
   add(held, 0, 0, 1, {8}, mesh_of({1}, {2}), {reshard::replicate()});
@@ -195,7 +195,7 @@ TEST(SumPlan, StagesMayCutATensorInDifferentWays) {
 }
 
 // One rank serves both copies of the other stage, and keeps one result.
-TEST(SumPlan, EachCopyIsAddedInItsOwnSet) {
+TEST(SumPlan, EachCopyIsSummedInItsOwnSet) {
   std::vector<std::vector<HeldGradient>> held(3);
   add(held, 0, 0, 0, {8}, mesh_of({2}, {0, 1}), {reshard::replicate()});
   add(held, 0, 0, 1, {8}, mesh_of({1}, {2}), {reshard::replicate()});
@@ -206,7 +206,7 @@ TEST(SumPlan, EachCopyIsAddedInItsOwnSet) {
   Played(held).run();
 }
 
-TEST(SumPlan, GradientWithoutASecondTermIsNotAdded) {
+TEST(SumPlan, GradientWithOneTermIsNotSummed) {
   std::vector<std::vector<HeldGradient>> held(3);
   add(held, 0, 0, 0, {8}, mesh_of({1}, {0}), {reshard::replicate()});
   add(held, 1, 0, 1, {8}, mesh_of({2}, {1, 2}), {reshard::replicate()});
@@ -217,7 +217,7 @@ TEST(SumPlan, GradientWithoutASecondTermIsNotAdded) {
   }
 }
 
-TEST(SumPlan, LastItemsComeFirst) {
+TEST(SumPlan, LastItemsAreSummedFirst) {
   std::vector<std::vector<HeldGradient>> held(2);
   for (const uint32_t item : {2u, 0u, 1u}) {
     add(held, item, 0, 0, {4}, mesh_of({2}, {0, 1}), {reshard::partial()});
@@ -272,7 +272,7 @@ TEST(SumPlan, RandomLayoutsGiveTheSumsOfAllTerms) {
   }
 }
 
-TEST(SumPlan, DisagreementIsRefused) {
+TEST(SumPlan, RanksThatDisagreeAreRefused) {
   std::vector<std::vector<HeldGradient>> held(2);
   add(held, 5, 1, 0, {4}, mesh_of({2}, {0, 1}), {reshard::partial()});
   auto other = held;

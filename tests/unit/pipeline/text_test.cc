@@ -73,13 +73,13 @@ TEST(ScheduleText, EveryLevelReadsBackAsItWasWritten) {
   }
 }
 
-TEST(ScheduleText, CellsMayHaveSpacesAndLinesCarriageReturns) {
+TEST(ScheduleText, SpacesAndCarriageReturnsAreIgnored) {
   const Result<Schedule> schedule = read_csv(" 0F0 ,, 0B0\r\n1F0,\t1B0\r\n");
   ASSERT_TRUE(schedule.ok()) << schedule.status().text();
   EXPECT_EQ(write_csv(schedule.value()), "0F0,,0B0\n1F0,1B0\n");
 }
 
-TEST(ScheduleText, RanksCanBeGiven) {
+TEST(ScheduleText, RanksOfStagesCanBeGiven) {
   // Rank 1 has a stage for which nothing is computed.
   EXPECT_THAT(refusal("0F0,0SEND_F0\n1RECV_F0\n"), HasSubstr("none"));
   const Result<Schedule> schedule = read_csv("0F0\n\n", {0, 1});
@@ -88,7 +88,7 @@ TEST(ScheduleText, RanksCanBeGiven) {
   EXPECT_EQ(schedule.value().stages(), 2u);
 }
 
-TEST(ScheduleText, WrongCellsAreNamed) {
+TEST(ScheduleText, ErrorNamesTheInvalidCell) {
   EXPECT_EQ(refusal("0F0,0X0\n"), "line 1, cell 2: '0X0' is no action");
   EXPECT_EQ(refusal("0F0\n1F0,1B\n"), "line 2, cell 2: '1B' is no action");
   // PyTorch 2.14 takes this for 0W.
@@ -108,7 +108,7 @@ TEST(ScheduleText, WrongCellsAreNamed) {
   EXPECT_EQ(refusal("0F0\n2F0\n"), "no rank computes for stage 1");
 }
 
-TEST(ScheduleText, HostileTextIsRefusedOrWritesTheSameAgain) {
+TEST(ScheduleText, CorruptedTextIsRefusedOrRoundTrips) {
   const std::string good = write_csv(add_transfers(dual_pipe_v(2, 5).value(), 1));
   const std::string bytes = "0123456789,;()FBIWRSENDCV_OLAP\n \r";
   std::mt19937 random(7);

@@ -22,7 +22,7 @@ TEST(Shown, LongTextsAreShortenedAndInvalidOnesMadePrintable) {
   EXPECT_EQ(shown(Json("\xff")), "\"\xef\xbf\xbd\"");  // the replacement character
 }
 
-TEST(Fields, AFaultNamesThePathAndTheValue) {
+TEST(Fields, ErrorNamesThePathAndTheValue) {
   const Json json = Json::parse(R"({"ranks": -1, "name": 3, "check": "yes", "items": {}})");
   const auto fault = [&](auto read) {
     Status failure;

@@ -28,7 +28,7 @@ TEST(Nearest, FindsNothingForAVeryLongWord) {
   EXPECT_EQ(nearest(std::string(1 << 20, 'x'), {"explain", "topology"}), std::string());
 }
 
-TEST(Nearest, DistanceNeverExceedsItsBound) {
+TEST(Nearest, DistanceIsCappedAtTheBound) {
   EXPECT_EQ(distance_below(4, "TSL", "TLS"), 1U);
   EXPECT_EQ(distance_below(4, "abc", "xyz"), 3U);
   EXPECT_EQ(distance_below(3, "abc", "xyz"), 3U);

@@ -14,7 +14,7 @@ TEST(Median, IsTheMiddleValueOrTheMeanOfTheMiddleTwo) {
   EXPECT_DOUBLE_EQ(median({4, 1, 3, 2}), 2.5);
 }
 
-TEST(GeometricMean, IsTheRootOfTheProduct) { EXPECT_NEAR(geometric_mean({1, 4, 16}), 4, 1e-9); }
+TEST(GeometricMean, IsTheNthRootOfTheProduct) { EXPECT_NEAR(geometric_mean({1, 4, 16}), 4, 1e-9); }
 
 TEST(Statistics, EmptyInputGivesNan) {
   EXPECT_TRUE(std::isnan(median({})));

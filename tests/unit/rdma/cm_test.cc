@@ -94,7 +94,7 @@ TEST_F(RdmaCm, ConnectsOverIpv6AndSkipsLinkLocalAddresses) {
   expect_connects(pair);
 }
 
-TEST_F(RdmaCm, ConnectsOverInfiniBandByAnInterfaceAddress) {
+TEST_F(RdmaCm, ConnectsOverInfiniBandUsingAnInterfaceAddress) {
   FakeGid gid{.bytes = {0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1}};
   FakePort port{.link_layer = IBV_LINK_LAYER_INFINIBAND, .lid = 12, .gids = {gid}};
   FakeFabric::reset({{.name = "ib0", .ports = {port}}});
@@ -404,7 +404,7 @@ TEST_F(RdmaCm, DifferentConnectSettingsAreReported) {
   EXPECT_THAT(text(exchange.connect_failed.at(1)), HasSubstr("set it alike"));
 }
 
-TEST_F(RdmaCm, AnswersReadBackAndMalformedOnesAreRefused) {
+TEST_F(RdmaCm, AnswersRoundTripAndMalformedOnesAreRefused) {
   rdma::Answer answer{.parameters = {.credits = 32, .slot_bytes = 8256}, .invitation = {}};
   answer.invitation = {Address::parse_numeric("2001:db8::5", 4711).value(), {}};
   answer.invitation->token[31] = std::byte{9};

@@ -278,7 +278,7 @@ TEST_F(RdmaDeviceMemory, HangingDeviceCopyEndsTheTrial) {
   delete[] static_cast<const std::byte*>(hanging.host);  // it would leak
 }
 
-TEST_F(RdmaDeviceMemory, MethodIsRefusedWithoutQueuePairsForATrial) {
+TEST_F(RdmaDeviceMemory, TrialFailsWithoutQueuePairs) {
   Accelerator accelerator;
   FakeFabric::fail_queue_pairs(ENOMEM);
   Status status = check(accelerator);
@@ -340,7 +340,7 @@ class RdmaDeviceMemoryUse : public RdmaDeviceMemory,
   }
 };
 
-TEST_P(RdmaDeviceMemoryUse, PutsAndGetsOfAnySizeMoveDeviceMemory) {
+TEST_P(RdmaDeviceMemoryUse, PutsAndGetsOfSeveralSizesMoveDeviceMemory) {
   FakePair pair("RDMA_SLICE=64K");
   Accelerator accelerator;
   check_both(pair, accelerator);
@@ -376,7 +376,7 @@ TEST_P(RdmaDeviceMemoryUse, PutsAndGetsOfAnySizeMoveDeviceMemory) {
   }
 }
 
-TEST_P(RdmaDeviceMemoryUse, DeviceAndHostMemoryMixInOnePut) {
+TEST_P(RdmaDeviceMemoryUse, OnePutMayMixDeviceAndHostMemory) {
   FakePair pair;
   Accelerator accelerator;
   check_both(pair, accelerator);
@@ -424,7 +424,7 @@ TEST_P(RdmaDeviceMemoryUse, RegionsAreAccessibleUntilWithdrawn) {
 }
 
 // A key that a peer forges reaches nothing outside the range.
-TEST_P(RdmaDeviceMemoryUse, KeysReachOnlyTheirRange) {
+TEST_P(RdmaDeviceMemoryUse, ForgedKeyReachesNothingBeyondItsRange) {
   FakePair pair;
   Accelerator accelerator;
   check_both(pair, accelerator);

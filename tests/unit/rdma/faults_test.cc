@@ -168,7 +168,7 @@ bool is_of_queue_pair(ibv_event_type type) {
 }
 
 // Two pairs of connected ranks on one device: an event for one pair does not affect the other pair.
-TEST_F(RdmaFaults, EveryEventEndsOnlyItsOwnObjects) {
+TEST_F(RdmaFaults, EachEventAffectsOnlyItsOwnObjects) {
   for (int number = IBV_EVENT_CQ_ERR; number <= IBV_EVENT_WQ_FATAL; ++number) {
     const auto type = static_cast<ibv_event_type>(number);
     const Ends ends = ends_of(type);
@@ -261,7 +261,7 @@ TEST_F(RdmaFaults, HarmlessEventsChangeNothing) {
   EXPECT_TRUE(send_and_see(pair, pair.to_a(), pair.to_b()));
 }
 
-TEST_F(RdmaFaults, LostReceivesAreReplacedUntilNoRoomIsLeft) {
+TEST_F(RdmaFaults, LostReceivesAreReplacedUntilSpaceRunsOut) {
   FakePair pair;
   ASSERT_TRUE(pair.connect());
   // Lost receives are replaced while there is room; then the connection ends, and no rank waits
@@ -371,7 +371,7 @@ TEST_F(RdmaFaults, AddressRemovedDuringSetupEndsTheAttempt) {
 // The address that the peer has named is removed before the queue pair is connected by its index,
 // comes back, and is removed again when the connection is complete. The address then at that index
 // is not the named one.
-TEST_F(RdmaFaults, AcceptorNoticesThatItsAddressIsNotTheNamedOne) {
+TEST_F(RdmaFaults, AcceptorDetectsThatItsAddressWasReplaced) {
   FakePair pair;
   // A device that opens later would know the current addresses.
   std::vector<std::byte> memory(100);
@@ -415,7 +415,7 @@ TEST_F(RdmaFaults, LidChangedDuringSetupEndsTheAttempt) {
 
 // The network is cut silently, at every step and in both directions. Neither side waits for the
 // bootstrap timeout.
-TEST_F(RdmaFaults, CutDuringSetupEndsOrRestartsTheConnection) {
+TEST_F(RdmaFaults, NetworkCutDuringSetupYieldsOneOutcome) {
   constexpr size_t kSteps = 12;
   std::vector<std::unique_ptr<FakePair>> pairs;
   for (size_t steps = 0; steps < kSteps; ++steps) {
@@ -452,7 +452,7 @@ TEST_F(RdmaFaults, CutDuringSetupEndsOrRestartsTheConnection) {
   for (const auto& pair : pairs) EXPECT_EQ(pair->a.connect_outcomes, 1);
 }
 
-TEST_F(RdmaFaults, DeviceThatRefusesWorkDoesNotBlockOthers) {
+TEST_F(RdmaFaults, SendToADeviceThatRefusesWorkDoesNotBlock) {
   for (const int times : {1, INT_MAX}) {
     uint64_t fastest = UINT64_MAX;
     for (int round = 0; round < 4; ++round) {
@@ -491,7 +491,7 @@ TEST_F(RdmaFaults, FragmentsRespectThePortLimit) {
 
 // Soft-RoCE mishandles retransmissions, so its single timeout equals the total of all retries
 // elsewhere.
-TEST_F(RdmaFaults, SoftRoceNeverRetransmits) {
+TEST_F(RdmaFaults, SoftRoceUsesOneLongTimeoutInsteadOfRetries) {
   for (const bool soft : {false, true}) {
     FakeDeviceSpec device;
     device.ports.push_back({.gids = {ipv4_gid(1)}});
@@ -784,7 +784,7 @@ TEST_F(RdmaFaults, RevokedSourceKeepsTheConnectionUnlessRead) {
   EXPECT_THAT(std::string(pair.to_a().failure.text()), HasSubstr("read memory that was revoked"));
 }
 
-TEST_F(RdmaFaults, SourceThatTheDeviceKeepsEndsTheConnectionOnRevoke) {
+TEST_F(RdmaFaults, FailedDeregistrationOnRevokeEndsTheConnection) {
   FakePair pair;
   ASSERT_TRUE(pair.connect());
   std::vector<std::byte> memory(100'000);
@@ -824,7 +824,7 @@ std::vector<std::byte> pattern_of(size_t size) {
 }
 
 // If the target, the source, or both cannot be registered, the bytes go through message buffers.
-TEST_F(RdmaFaults, UnlockableMemoryIsCopiedThroughMessages) {
+TEST_F(RdmaFaults, UnregistrableMemoryIsCopiedThroughMessages) {
   const std::vector<std::byte> right = pattern_of(1'000'001);
   for (const bool target_fails : {false, true}) {
     for (const bool source_fails : {false, true}) {
@@ -856,7 +856,7 @@ TEST_F(RdmaFaults, UnlockableMemoryIsCopiedThroughMessages) {
   }
 }
 
-TEST_F(RdmaFaults, UnlockableMemoryMovesToAndFromRegions) {
+TEST_F(RdmaFaults, UnregistrableMemoryIsTransferredToAndFromRegions) {
   const std::vector<std::byte> right = pattern_of(300'000);
   FakePair pair;
   ASSERT_TRUE(pair.connect());
@@ -969,7 +969,7 @@ TEST_F(RdmaFaults, HostileFragmentsFailTheConnection) {
   }
 }
 
-TEST_F(RdmaFaults, ErrorForUnlockableMemoryNamesTheLimit) {
+TEST_F(RdmaFaults, RegistrationErrorNamesTheMemlockLimit) {
   FakePair pair;
   ASSERT_TRUE(pair.connect());
   std::vector<std::byte> memory(1u << 20);

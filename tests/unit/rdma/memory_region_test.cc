@@ -94,7 +94,7 @@ class RdmaRegistration : public ::testing::Test {
 #define NEEDS_EVENTS() \
   if (!cache_->watching()) GTEST_SKIP() << "no memory events here: userfaultfd is not allowed"
 
-TEST_F(RdmaRegistration, NothingIsKeptWithoutACache) {
+TEST_F(RdmaRegistration, NoRegistrationIsKeptWithoutACache) {
   make(0);
   std::vector<std::byte> memory(kSize);
   const uint32_t first = use(memory.data());
@@ -271,7 +271,7 @@ TEST_F(RdmaRegistration, RegionOfAnEarlierMappingIsNotUsed) {
   munmap(place, kLarge);
 }
 
-TEST_F(RdmaRegistration, RegionInUseIsRemovedOnceReleased) {
+TEST_F(RdmaRegistration, StaleRegionInUseIsRemovedOnceReleased) {
   NEEDS_EVENTS();
   std::byte* memory = map(kSize);
   auto held = cache_->acquire(memory, kSize, kRights);
@@ -285,7 +285,7 @@ TEST_F(RdmaRegistration, RegionInUseIsRemovedOnceReleased) {
   munmap(memory, kSize);
 }
 
-TEST_F(RdmaRegistration, ParentRegionsStayCorrectAfterFork) {
+TEST_F(RdmaRegistration, ParentRegionsRemainValidAfterFork) {
   NEEDS_EVENTS();
   std::byte* memory = map(kSize);
   memory[0] = std::byte{1};
@@ -327,7 +327,7 @@ bool returns(What what) {
   return in_time;
 }
 
-TEST_F(RdmaRegistration, LivingChildDoesNotBlockUnmapping) {
+TEST_F(RdmaRegistration, RunningChildDoesNotBlockUnmapping) {
   NEEDS_EVENTS();
   // Forks once with the C library, which can close the child's copies of descriptors, and once
   // without.
@@ -430,7 +430,7 @@ TEST_F(RdmaRegistration, ChildThatDropsTheCacheTouchesNoMonitorThread) {
 #endif
 }
 
-TEST_F(RdmaRegistration, EndingTheCacheDoesNotHangOnUnmappedThreadStacks) {
+TEST_F(RdmaRegistration, DestroyingTheCacheDoesNotHangOnUnmappedThreadStacks) {
   NEEDS_EVENTS();
   // The C library caches 40 MiB of them, and unmaps the oldest when the monitor's thread has ended.
   pthread_attr_t attributes;
@@ -459,7 +459,7 @@ TEST_F(RdmaRegistration, EndingTheCacheDoesNotHangOnUnmappedThreadStacks) {
   }));
 }
 
-TEST_F(RdmaRegistration, SeveralCachesMayKeepTheSameMemory) {
+TEST_F(RdmaRegistration, TwoCachesMayRegisterTheSameMemory) {
   NEEDS_EVENTS();
   std::byte* memory = map(2 * kSize);
   auto other = std::make_unique<MemoryRegionCache>(FakeFabric::verbs(), &pd_, kSize, false, log_);
@@ -531,7 +531,7 @@ TEST_F(RdmaRegistration, StrictKeysExpireAfterUse) {
   munmap(memory, kSize);
 }
 
-TEST_F(RdmaRegistration, OnlyThePartIsRegisteredIfTheWholeCannotBeKept) {
+TEST_F(RdmaRegistration, OnlyAPartIsRegisteredIfTheWholeDoesNotFit) {
   NEEDS_EVENTS();
   std::byte* memory = map(4 * kSize);
   const iovec whole{memory, 4 * kSize};
@@ -558,7 +558,7 @@ TEST_F(RdmaRegistration, OnlyThePartIsRegisteredIfTheWholeCannotBeKept) {
   munmap(memory, 4 * kSize);
 }
 
-TEST_F(RdmaRegistration, IdleRegionsAreBounded) {
+TEST_F(RdmaRegistration, NumberOfIdleRegionsIsBounded) {
   NEEDS_EVENTS();
   make(10 * kSize);
   std::byte* memory = map(40 * kSize);
@@ -575,7 +575,7 @@ TEST_F(RdmaRegistration, IdleRegionsAreBounded) {
 }
 
 // The cache makes room by dropping ranges that overlap the new one, or adjoin it.
-TEST_F(RdmaRegistration, KeptRegionStaysWatchedWhenNeighboursAreDropped) {
+TEST_F(RdmaRegistration, CachedRegionStaysWatchedWhenNeighboursAreDropped) {
   NEEDS_EVENTS();
   std::byte* memory = map(kSize);
   (void)use(memory + kSize / 4, kSize / 4, 0);

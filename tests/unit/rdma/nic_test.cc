@@ -84,7 +84,7 @@ TEST_F(RdmaNic, DeviceIsSelectedByNameAndPort) {
   EXPECT_THAT(text(probe("RDMA_NIC=nic0:x")), HasSubstr("no port number"));
 }
 
-TEST_F(RdmaNic, UnknownDeviceNameGivesOneWarning) {
+TEST_F(RdmaNic, UnknownDeviceNameLogsOneWarning) {
   FakeFabric::reset({{.name = "nic0", .ports = {{.gids = {ipv4_gid(1)}}}},
                      {.name = "nic1", .ports = {{.gids = {ipv4_gid(2)}}}}});
   std::vector<std::string> lines;
@@ -158,7 +158,7 @@ TEST_F(RdmaNic, AddressesAreChosenByPreference) {
 }
 
 // A connection names its GID by eight bits: 300 would be taken for 44.
-TEST_F(RdmaNic, GidThatNoConnectionCanNameIsRefused) {
+TEST_F(RdmaNic, GidIndexBeyond255IsRefused) {
   std::vector<FakeGid> gids(301);
   gids[44] = ipv4_gid(1);
   gids[255] = ipv4_gid(2);
@@ -259,9 +259,9 @@ void expect_rates_of_files() {
   }
 }
 
-TEST_F(RdmaNic, RatesInFilesAreRead) { expect_rates_of_files(); }
+TEST_F(RdmaNic, RatesAreReadFromFiles) { expect_rates_of_files(); }
 
-TEST_F(RdmaNic, RatesInFilesAreReadInLocalesWithADecimalComma) {
+TEST_F(RdmaNic, RatesAreReadInLocalesWithADecimalComma) {
   bool some = false;
   for (const char* name : {"de_DE.UTF-8", "fr_FR.UTF-8", "ru_RU.UTF-8", "nl_NL.UTF-8"}) {
     some = some || std::setlocale(LC_NUMERIC, name) != nullptr;
@@ -292,7 +292,7 @@ TEST_F(RdmaNic, MtuBeyondThePortIsRefused) {
   EXPECT_FALSE(probe("RDMA_MTU=1000").ok());
 }
 
-TEST_F(RdmaNic, PortWithATooSmallMtuDisplacesNoUsablePort) {
+TEST_F(RdmaNic, PortWithTooSmallAnMtuIsPassedOver) {
   const TemporaryFolder folder;
   for (const bool files : {false, true}) {
     FakeFabric::reset(
@@ -342,7 +342,7 @@ TEST_F(RdmaNic, PeersWithoutACommonAddressTypeAreUnreachable) {
   EXPECT_TRUE(modern.transport().reach(modern.transport().contact()).ok());
 }
 
-TEST_F(RdmaNic, ParametersReadBackAndMalformedOnesAreRefused) {
+TEST_F(RdmaNic, ParametersRoundTripAndMalformedOnesAreRefused) {
   const rdma::Parameters good{.queue_pair = 0x123456,
                               .packet_sequence = 0xabcdef,
                               .lid = 7,

@@ -89,7 +89,7 @@ bool send_and_see(FakePair& pair, Rail& from, Rail& to) {
   return pair.run([&] { return to.messages.size() == before + 1; });
 }
 
-TEST_F(RdmaOutOfMemory, ExposedMemoryIsAlwaysRecorded) {
+TEST_F(RdmaOutOfMemory, ExposeNeverLeaksARegistration) {
   std::vector<std::byte> memory(kSize);
   const iovec piece{memory.data(), memory.size()};
   for (const Access access : {Access::kPutTarget, Access::kGetSource}) {
@@ -121,7 +121,7 @@ TEST_F(RdmaOutOfMemory, ExposedMemoryIsAlwaysRecorded) {
   }
 }
 
-TEST_F(RdmaOutOfMemory, PublishedMemoryIsAlwaysRecorded) {
+TEST_F(RdmaOutOfMemory, PublishNeverLeaksARegistration) {
   std::vector<std::byte> memory(kSize);
   each_failing([&](int64_t count) {
     FakePair pair("", nullptr, &verbs());
@@ -303,7 +303,7 @@ TEST_F(Caches, CacheStartsWithoutEventsOrNotAtAllIfMemoryRunsOut) {
   EXPECT_TRUE(without) << "the trial of the events has failed once";
 }
 
-TEST_F(Caches, CacheDropsNothingWatchedByAnother) {
+TEST_F(Caches, CacheDoesNotUnwatchMemoryOfAnotherCache) {
   const std::unique_ptr<rdma::MemoryRegionCache> mine = make();
   if (!mine->watching()) GTEST_SKIP() << "no memory events here: userfaultfd is not allowed";
   std::byte* memory = map();

@@ -192,7 +192,7 @@ TEST_F(RdmaQueuePair, DataBeforeTheConnectionIsCompleteIsDeliveredFirst) {
   for (uint64_t i = 0; i < 3; ++i) EXPECT_EQ(number_of(pair.to_a().messages[i]), 100 + i);
 }
 
-TEST_F(RdmaQueuePair, EarlyDataOfAFailedConnectionReturnsItsReceive) {
+TEST_F(RdmaQueuePair, ReceiveOfEarlyDataIsReturnedIfTheConnectionFails) {
   for (const bool looked : {false, true}) {
     FakeFabric::reset();
     FakeFabric::reuse_numbers();
@@ -484,7 +484,7 @@ TEST_F(RdmaQueuePair, RevokeOfAPartlyWrittenTargetEndsTheConnection) {
 }
 
 // A broadcast exposes memory twice like this, and the other ranks still read.
-TEST_F(RdmaQueuePair, RevokeOfASourceExposedTwiceEndsTheConnectionOnlyIfTheRegistrationIsShared) {
+TEST_F(RdmaQueuePair, RevokeEndsTheConnectionIfTwoExposuresShareARegistration) {
   FakePair pair("RDMA_CACHE_BYTES=1G");
   ASSERT_TRUE(pair.connect());
   std::vector<std::byte> right(100'000);
@@ -514,7 +514,7 @@ TEST_F(RdmaQueuePair, RevokeOfASourceExposedTwiceEndsTheConnectionOnlyIfTheRegis
 
 // --- devices ---------------------------------------------------------------------------------
 
-TEST_F(RdmaQueuePair, DevicesWithoutInlineDataTransferCorrectly) {
+TEST_F(RdmaQueuePair, TransfersWorkWithLimitedInlineDataAndPieces) {
   for (const uint32_t max_inline : {0u, 64u}) {
     for (const int pieces : {1, 2, 30}) {
       for (const bool locked : {true, false}) {

@@ -25,7 +25,7 @@ TEST(RdmaWithoutVerbs, ProbeNamesTheMissingPackage) {
   EXPECT_THAT(std::string(status.text()), HasSubstr("libibverbs-dev"));
 }
 
-TEST(RdmaWithoutVerbs, ChosenDeviceHasNoEffectAndTheLogSaysSo) {
+TEST(RdmaWithoutVerbs, ConfiguredDeviceLogsThatItHasNoEffect) {
   for (const bool is_chosen : {false, true}) {
     Log log;
     std::string lines;

@@ -65,7 +65,7 @@ TEST(Forecast, IsTheLatencyForOneSmallMessage) {
   EXPECT_EQ(forecast(plan_direct(source, source).value(), 4, links).ns, 0u);
 }
 
-TEST(Forecast, OverlapsStagesOfSeveralSlices) {
+TEST(Forecast, OverlapsTheHopsOfASlicedPlan) {
   const Links links = links_of({2, 2}, 1, {});
   const Layout source = layout_of({4000}, {{2}, {0, 1}}, {shard(0)}).value();
   const Layout destination = layout_of({4000}, {{2}, {2, 3}}, {shard(0)}).value();
@@ -79,7 +79,7 @@ TEST(Forecast, OverlapsStagesOfSeveralSlices) {
 }
 
 // One plan moves its data in the first hop, and the other one in the second, over the same NICs.
-TEST(Forecast, HopsThatOverlapShareTheLinks) {
+TEST(Forecast, OverlappingHopsShareTheLinks) {
   const Links links = links_of({2}, 1, {});
   const Layout source = layout_of({4000}, {{1}, {0}}, {shard(0)}).value();
   const Layout destination = layout_of({4000}, {{1}, {1}}, {shard(0)}).value();
@@ -98,7 +98,7 @@ TEST(Forecast, HopsThatOverlapShareTheLinks) {
 }
 
 // Short tensors of a list share a message.
-TEST(Forecast, MessagesOfShortTensorsAreShared) {
+TEST(Forecast, ShortTensorsShareMessages) {
   const Links links = links_of({2}, 1, {});
   const Layout source = layout_of({8}, {{1}, {0}}, {shard(0)}).value();
   const Layout destination = layout_of({8}, {{1}, {1}}, {shard(0)}).value();
@@ -111,7 +111,7 @@ TEST(Forecast, MessagesOfShortTensorsAreShared) {
   EXPECT_EQ(together.forecast(8).ns, 1000u + 32'000 + 9 * kMessageNs);
 }
 
-TEST(Links, ErrorNamesTheRankThatTheModelLacks) {
+TEST(Links, ErrorNamesTheRankMissingFromTheModel) {
   const topology::LinkModel model = model_of({1, 1}, {});
   EXPECT_THAT(std::string(Links::create(model, {{"c0h0", ""}, {"other", ""}}).status().text()),
               HasSubstr("rank 1"));
@@ -165,7 +165,7 @@ TEST(Bsr, PrefersOwnDataThenFastLinksThenLowLoad) {
   EXPECT_EQ(plan_bsr(source, four, 4, loads).status().code(), Code::kInvalidArgument);
 }
 
-TEST(Bsr, RandomPlansAreProved) {
+TEST(Bsr, RandomPlansAreProvedCorrect) {
   std::mt19937 random(5);
   const auto draw = [&](uint64_t least, uint64_t most) {
     return std::uniform_int_distribution<uint64_t>(least, most)(random);

@@ -72,7 +72,7 @@ std::vector<std::string> boxes(const Layout& layout, int rank) {
   return texts;
 }
 
-TEST(Layout, LayoutThatHoldsEveryElementIsSound) {
+TEST(Layout, LayoutThatHoldsEveryElementIsValid) {
   Layout layout;
   layout.shape = {4, 6};
   layout.parts = {part_of(0, box_of({{0, 4}, {0, 2}})), part_of(1, box_of({{0, 1}, {2, 6}})),
@@ -85,7 +85,7 @@ TEST(Layout, LayoutThatHoldsEveryElementIsSound) {
   EXPECT_EQ(fault(layout), "");
 }
 
-TEST(Layout, CheckNamesTheFault) {
+TEST(Layout, ErrorNamesTheFault) {
   Layout layout;
   EXPECT_THAT(fault(layout), HasSubstr("0 dimensions"));
   layout.shape = {4, 6};
@@ -116,7 +116,7 @@ TEST(Layout, CheckNamesTheFault) {
   EXPECT_THAT(fault(layout), HasSubstr("more than 2^48"));
 }
 
-TEST(Layout, LayoutOfAnEmptyTensorIsSound) {
+TEST(Layout, LayoutOfAnEmptyTensorIsValid) {
   Layout layout;
   layout.shape = {4, 0};
   EXPECT_EQ(fault(layout), "");
@@ -133,7 +133,7 @@ TEST(Layout, LayoutOfAnEmptyTensorIsSound) {
   EXPECT_TRUE(made->parts.empty());
 }
 
-TEST(Layout, StridesThatMapTwoElementsToOnePlaceAreRefused) {
+TEST(Layout, StridesThatMapTwoElementsToOneAddressAreRefused) {
   Layout layout;
   layout.shape = {4, 6};
   layout.parts = {part_of(0, layout.whole())};
@@ -271,7 +271,7 @@ TEST(Mesh, ErrorNamesTheFaultyAxis) {
               HasSubstr("a split factor of 0"));
 }
 
-TEST(Degrees, CutActivationsByParallelDegree) {
+TEST(Degrees, ShardActivationsByParallelDegree) {
   const Layout layout =
       activations(4, 8, 2, {.data = 2, .context = 2, .tensor = 2}, up_to(8)).value();
   EXPECT_THAT(boxes(layout, 0), ElementsAre("[0:2, 0:2, 0:2]"));
@@ -296,7 +296,7 @@ TEST(Degrees, CutActivationsByParallelDegree) {
 
 // Every rank's memory is filled without holes. Along each cut axis the ranks together hold every
 // element once per copy and term.
-TEST(Mesh, RandomMeshesAreSound) {
+TEST(Mesh, RandomMeshesGiveValidLayouts) {
   std::mt19937 random(1);
   const auto draw = [&](uint64_t least, uint64_t most) {
     return std::uniform_int_distribution<uint64_t>(least, most)(random);

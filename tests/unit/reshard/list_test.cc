@@ -89,7 +89,7 @@ void expect_even(const std::map<std::string, uint64_t>& loads,
   EXPECT_LE(highest - least, most) << ::testing::PrintToString(loads);
 }
 
-TEST(Lists, LongTensorsHaveAsManySlicesAsWanted) {
+TEST(Lists, SliceCountFollowsTheRequestedSliceSize) {
   EXPECT_EQ(slices_for(kMiB, 1, kMiB), 1U);
   EXPECT_EQ(slices_for(kMiB + 1, 1, kMiB), 2U);
   EXPECT_EQ(slices_for(4096 * kMiB, 1, 4 * kMiB), 1024U);
@@ -101,7 +101,7 @@ TEST(Lists, LongTensorsHaveAsManySlicesAsWanted) {
 }
 
 // Four replicas of a model, each on its own host, and four engines that take a part each.
-TEST(Lists, EveryReplicaSendsItsShare) {
+TEST(Lists, EveryReplicaSendsAnEqualShare) {
   const Links links = links_of({8}, 1, {});
   for (const bool is_sharded : {false, true}) {
     List list;
@@ -146,7 +146,7 @@ TEST(Lists, AlternatingTensorsUseAllCopies) {
 }
 
 // There are more kinds of tensors than are compared with each other.
-TEST(Lists, NoKindSendsASecondCopyBetweenClusters) {
+TEST(Lists, EachTensorCrossesClustersOnce) {
   const Links links = links_of({4, 8}, 4, {.trunk = 100'000'000});
   List list;
   for (int i = 0; i < 40; ++i) {
@@ -180,7 +180,7 @@ TEST(Lists, BytesStayOnTheirHostIfItHasACopy) {
 }
 
 // Four of five replicas are behind one NIC.
-TEST(Lists, LoadsAreThoseOfNicsAndNotOfRanks) {
+TEST(Lists, LoadIsBalancedByNicAndNotByRank) {
   const Links links = links_of({14}, 4, {});
   // Ranks 0 to 3 are on the first host, rank 4 on the second.
   std::vector<int> shards;
@@ -193,7 +193,7 @@ TEST(Lists, LoadsAreThoseOfNicsAndNotOfRanks) {
 }
 
 // All ways cross a slow trunk, so that all transfers would end at the same time.
-TEST(Lists, SendersBehindASlowTrunkShareTheirNics) {
+TEST(Lists, SendersBehindASlowTrunkBalanceTheirNics) {
   const Links links = links_of({2, 1}, 2, {.trunk = 100'000'000});
   // Ranks 0 and 1 are on one host, and rank 2 on another.
   List list;
@@ -206,7 +206,7 @@ TEST(Lists, SendersBehindASlowTrunkShareTheirNics) {
 }
 
 // One long tensor, and two replicas of which one has a slow NIC.
-TEST(Lists, ReplicasShareALongPieceByTheRatesOfTheirLinks) {
+TEST(Lists, ReplicasSplitALongPieceByLinkRate) {
   topology::LinkModel model = model_of({3}, {});
   for (topology::LinkResource& resource : model.resources) {
     if (resource.name == "c0h0 out") resource.bytes_per_s /= 4;
@@ -225,7 +225,7 @@ TEST(Lists, ReplicasShareALongPieceByTheRatesOfTheirLinks) {
   EXPECT_NEAR(static_cast<double>(loads.at("c0h1 out")), 32.0 * kMiB, kMiB);
 }
 
-TEST(Lists, ShortPiecesAreNotShared) {
+TEST(Lists, ShortPiecesAreNotSplit) {
   const Links links = links_of({3}, 1, {});
   List list;
   list.add(layout_of({1024, 256}, {{2}, {0, 1}}, {replicate()}).value(),
@@ -236,7 +236,7 @@ TEST(Lists, ShortPiecesAreNotShared) {
 }
 
 // The largest tensor alone goes quickest by another strategy than the many others together.
-TEST(Lists, StrategyIsChosenForTheListAndNotForItsLargestTensor) {
+TEST(Lists, StrategyIsChosenForTheWholeList) {
   const Links links = links_of({1, 1}, 4, {.trunk = 100'000'000});
   List list;
   // One sender and one receiver: no strategy is better than direct.
@@ -251,7 +251,7 @@ TEST(Lists, StrategyIsChosenForTheListAndNotForItsLargestTensor) {
   EXPECT_THAT(choices[0].considered[0].refused, HasSubstr("tensor 1: it sends 4.00 copies"));
 }
 
-TEST(Lists, TensorsWithoutElementsAndErrorsKeepTheirPlaces) {
+TEST(Lists, EmptyTensorsKeepTheirIndexAndErrorsNameIt) {
   const Links links = links_of({4}, 1, {});
   const Layout empty = layout_of({0, 4}, {{1}, {0}}, {replicate()}).value();
   const Layout one = layout_of({8, 4}, {{1}, {0}}, {replicate()}).value();
@@ -334,7 +334,7 @@ class RandomLists : public ::testing::Test {
   std::mt19937 random_{7};
 };
 
-TEST_F(RandomLists, AutoIsNeverSlowerThanOneStrategyForAll) {
+TEST_F(RandomLists, AutoIsAboutAsFastAsTheBestSingleStrategy) {
   const int runs = std::getenv("HETCOMM_TEST_LONG") != nullptr ? 2000 : 60;
   int slower = 0;
   for (int run = 0; run < runs; ++run) {
@@ -366,7 +366,7 @@ TEST_F(RandomLists, AutoIsNeverSlowerThanOneStrategyForAll) {
   EXPECT_EQ(slower, 0) << "of " << runs;
 }
 
-TEST_F(RandomLists, RanksMakeTheirPartsOfTheSamePlans) {
+TEST_F(RandomLists, EachRankComputesItsPartOfTheSamePlans) {
   for (int run = 0; run < 10; ++run) {
     const Links links = this->links(8, 2);
     const List list = this->list(16);
@@ -395,7 +395,7 @@ TEST_F(RandomLists, RanksMakeTheirPartsOfTheSamePlans) {
 }
 
 // Copies of one tensor on hosts with equal NICs, some with several ranks.
-TEST_F(RandomLists, NoNicIsBusierByMoreThanASliceThanAnotherWithACopy) {
+TEST_F(RandomLists, LoadsOfNicsWithACopyDifferByAboutOneSlice) {
   constexpr uint64_t kSlice = 64u << 10;
   for (int run = 0; run < 50; ++run) {
     const Links links = links_of({8}, 2, {});

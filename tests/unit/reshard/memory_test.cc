@@ -91,7 +91,7 @@ StridedAddresses addresses_of(std::vector<std::pair<uint64_t, uint64_t>> steps,
   return addresses;
 }
 
-TEST(StridedAddresses, LargeStridedRangesAreFoundDisjoint) {
+TEST(StridedAddresses, OverlapOfLargeStridedRangesIsDecided) {
   // Columns of a matrix with 2^20 rows.
   const StridedAddresses left = addresses_of({{1u << 20, 3000}, {1000, 1}});
   const StridedAddresses right = addresses_of({{1u << 20, 3000}, {2000, 1}}, 1000);
@@ -154,7 +154,7 @@ std::string fault(const Layout& layout) {
   return status.ok() ? "" : std::string(status.text());
 }
 
-TEST(Destinations, OverlappingBoxesAreNamed) {
+TEST(Destinations, ErrorNamesOverlappingBoxes) {
   Layout layout;
   layout.shape = {8};
   layout.parts = {part_of(0, {{0, 4}}), part_of(0, {{4, 8}})};

@@ -235,7 +235,7 @@ TEST(Plans, PartialTermsMayStayPartial) {
 }
 
 // Two copies of the destination are cut by rows and by columns.
-TEST(Plans, ReplicasMayBeCutDifferently) {
+TEST(Plans, ReplicasMayBeShardedDifferently) {
   const Layout source = layout_of({8, 12}, {{2}, ranks_from(0, 2)}, {shard(0)}).value();
   Layout destination = layout_of({8, 12}, {{2}, ranks_from(2, 2)}, {shard(0)}).value();
   const Layout columns = layout_of({8, 12}, {{3}, ranks_from(4, 3)}, {shard(1)}).value();
@@ -296,7 +296,7 @@ TEST(Plans, PlanOfARankEqualsItsShareOfTheWholePlan) {
   }
 }
 
-TEST(Plans, ProgressProofRefusesPlansOfRanksThatDisagree) {
+TEST(Plans, ProgressProofRefusesPlansThatDisagree) {
   const Layout source = layout_of({8}, {{2}, {0, 1}}, {shard(0)}).value();
   const Layout destination = layout_of({8}, {{2}, {1, 0}}, {shard(0)}).value();
   std::vector<MovePlan> plans = {plan_direct(source, destination, 0).value(),

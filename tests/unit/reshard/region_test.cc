@@ -81,7 +81,7 @@ Region make(const std::vector<uint64_t>& extents, std::mt19937& random, uint64_t
   return region_of(box, 0, element_bytes, random() % 7);
 }
 
-TEST(CommonRows, CutRegionsOfOneBoxInOrder) {
+TEST(CommonRows, SplitTwoRegionsIntoMatchingRows) {
   std::mt19937 random(3);
   size_t in_one_row = 0;
   for (int round = 0; round < 5000; ++round) {
@@ -113,7 +113,7 @@ TEST(CommonRows, CutRegionsOfOneBoxInOrder) {
   EXPECT_LT(in_one_row, 4900u);
 }
 
-TEST(CommonRows, AreReportedMissingForUnrelatedRegions) {
+TEST(CommonRows, AreNotFoundForUnrelatedRegions) {
   Region from;
   from.row_bytes = 6;
   from.rows = from.extents[0] = 2;
@@ -227,7 +227,7 @@ Region matrix(uint64_t rows, uint64_t columns, uint64_t row_stride, uint64_t col
 
 // Sides of these lengths have full tiles, parts of tiles, and both. A row of a region is one
 // element of |bytes|.
-TEST(RegionCopy, TransposesTilesOfElementsOfAnySize) {
+TEST(RegionCopy, TransposesElementsOfManySizes) {
   std::mt19937 random(11);
   for (const uint64_t bytes : {1u, 2u, 3u, 4u, 6u, 8u, 10u, 12u, 16u, 24u, 32u, 48u, 56u, 64u}) {
     for (const uint64_t side : {1u, 15u, 16u, 32u, 64u, 65u, 130u}) {

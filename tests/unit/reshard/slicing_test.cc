@@ -311,7 +311,7 @@ TEST(Slicings, RandomSlicingsGiveTheRightTensor) {
   }
 }
 
-TEST(Slicings, EverySliceHasAShareForEveryRank) {
+TEST(Slicings, EverySliceInvolvesEveryRank) {
   const Layout source = activations(8, 16, 64, {.data = 4, .context = 2}, ranks_from(0, 8)).value();
   const Layout destination =
       activations(8, 16, 64, {.data = 2, .tensor = 4}, ranks_from(8, 8)).value();
@@ -351,7 +351,7 @@ Layout rows_up_to(const std::vector<std::pair<int, uint64_t>>& ends, uint64_t wi
   return layout;
 }
 
-TEST(Slicings, CutsThatNearlyCoincideDoNotLimitTheSlices) {
+TEST(Slicings, NearlyCoincidingCutsStillGiveEvenSlices) {
   const Layout source = rows_up_to({{0, 5000}, {1, 10'001}});
   for (const uint64_t cut : {4999u, 5000u, 5001u, 5002u}) {
     const MovePlan plan = plan_direct(source, rows_up_to({{2, cut}, {3, 10'001}})).value();
@@ -455,7 +455,7 @@ TEST(Slicings, DimensionWithTheMostSlicesIsCutIfNoneHasEnough) {
   EXPECT_EQ(slicing.phases.size(), 5U);
 }
 
-TEST(Slicings, MessagesHaveTheMemoryOrderOfBothSides) {
+TEST(Slicings, MessagesFollowTheMemoryOrderOfTheirSides) {
   const Layout source = layout_of({64, 48}, {{2}, {0, 1}}, {shard(1)}).value();
   const Layout destination = layout_of({64, 48}, {{3}, {2, 3, 4}}, {shard(1)}).value();
   const std::vector<size_t> transposed = {1, 0};
@@ -480,7 +480,7 @@ TEST(Slicings, MessagesHaveTheMemoryOrderOfBothSides) {
   }
 }
 
-TEST(MemoryOrder, OneDimensionOrOneElementSaysNothing) {
+TEST(MemoryOrder, SingleRowsAndElementsFitAnyOrder) {
   const MemoryOrder plain = {0, 1, 2, 3, 4, 5, 6, 7};
   const MemoryOrder transposed = {1, 0, 2, 3, 4, 5, 6, 7};
   const Layout rows = layout_of({6, 4}, {{6}, ranks_from(0, 6)}, {shard(0)}).value();

@@ -81,7 +81,7 @@ TEST_F(SelfTransport, ReplySentInAnUpcallArrivesAtTheNextStep) {
   node_.until("the last", [&] { return left == 0; });
 }
 
-TEST_F(SelfTransport, PutsAndGetsMoveExtentsOfAnyShape) {
+TEST_F(SelfTransport, PutsAndGetsMoveRandomExtents) {
   Random random(2);
   for (int round = 0; round < 200; ++round) {
     const uint64_t size = random.size_up_to(2'000'000);

@@ -23,7 +23,7 @@ Bulk make_bulk(const GuardedMemory& memory, uint64_t offset, uint64_t length, co
   return bulk;
 }
 
-TEST(ShmBulk, PutsOfAnyShapeArriveIntactAndReportOnce) {
+TEST(ShmBulk, PutsOfRandomShapesArriveIntactAndReportOnce) {
   for (const char* settings : {"", "SHM_RING_BYTES=64K", "SHM_RING_BYTES=64K;SHM_CHUNK=4K"}) {
     ShmPair pair(settings);
     Random random(1);
@@ -180,7 +180,7 @@ class ShmGet : public ::testing::Test {
   ShmPair pair_;
 };
 
-TEST_F(ShmGet, GetReadsExtentsOfAnyShape) {
+TEST_F(ShmGet, GetReadsRandomExtents) {
   Random random(5);
   for (int round = 0; round < 60; ++round) {
     const uint64_t size = random.size_up_to(round % 10 == 0 ? 3'000'000 : 200'000);

@@ -27,7 +27,7 @@
 namespace hetcomm::test {
 namespace {
 
-TEST(ShmConnect, DeathIsDetectedWhileAChildHoldsTheSocket) {
+TEST(ShmConnect, PeerDeathIsDetectedWhileAChildHoldsTheSocket) {
   const auto factory = make_shm_factory();
   const auto near = [](Side& side) {
     Rail& rail = side.connect();
@@ -71,7 +71,7 @@ TEST(ShmConnect, ClosingIsDetectedWhileAChildHoldsTheSocket) {
 }
 
 // Sends more data than one turn receives.
-TEST(ShmConnect, DataSentBeforeTheEndIsDelivered) {
+TEST(ShmConnect, DataSentBeforeClosingIsDelivered) {
   for (const uint64_t length : {88u, 16u << 10}) {
     ShmPair pair;
     std::vector<std::byte> memory(length);
@@ -85,7 +85,7 @@ TEST(ShmConnect, DataSentBeforeTheEndIsDelivered) {
   }
 }
 
-TEST(ShmConnect, DeathDuringATransferEndsIt) {
+TEST(ShmConnect, PeerDeathDuringATransferEndsIt) {
   const auto factory = make_shm_factory();
   for (const char* settings : {"SHM_BULK=copy", "SHM_BULK=read"}) {
     const auto near = [](Side& side) {

@@ -163,7 +163,7 @@ TEST_F(ShmHostile, LastPieceThatReportsTooManyBytesFails) {
   EXPECT_EQ(peer.rail().put_bytes[7], 0u);
 }
 
-TEST_F(ShmHostile, RandomRingContentsAreHarmless) {
+TEST_F(ShmHostile, RandomRingContentsCauseNoCrash) {
   Random random(4);
   std::vector<std::byte> memory(64 << 10);
   const iovec exposed{memory.data(), memory.size()};
@@ -334,7 +334,7 @@ TEST_F(ShmHostile, DescriptorsInParcelsAreCountedOnArrival) {
 }
 
 // The peer asks to be rung before every message, and reads no ring.
-TEST_F(ShmHostile, RingingAPeerThatDoesNotReadReturnsAtOnce) {
+TEST_F(ShmHostile, RingingAPeerThatDoesNotReadDoesNotBlock) {
   RawPeer peer(node_.node, node_.credentials);
   Rail& rail = peer.rail();
   const int socket = peer.connection.socket.get();
@@ -352,7 +352,7 @@ TEST_F(ShmHostile, RingingAPeerThatDoesNotReadReturnsAtOnce) {
   expect_failure(peer);
 }
 
-TEST_F(ShmHostile, PeerThatRingsEndlesslyGetsOnlyItsTurn) {
+TEST_F(ShmHostile, FloodOfRingsIsProcessedInBoundedSteps) {
   for (const auto kind : {shm::ParcelKind::kRing, shm::ParcelKind::kGone}) {
     RawPeer peer(node_.node, node_.credentials);
     Rail& rail = peer.rail();
@@ -409,7 +409,7 @@ shm::ParcelKind ask(ShmNode& node, RawPeer& peer, uint64_t id, UniqueFd* file) {
   return parcel.kind;
 }
 
-TEST_F(ShmHostile, RegionIsPassedToItsMembersOnly) {
+TEST_F(ShmHostile, RegionIsPassedOnlyToItsMembers) {
   const FileRegion all({true, true});
   const FileRegion foreign({false, true});
   const FileRegion nobodys({});

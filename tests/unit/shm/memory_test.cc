@@ -166,7 +166,7 @@ TEST(ShmRing, BytesOfAllSizesCrossInOrder) {
 
 // Consumption is reported in quarters only, but a request for a chunk must still get all of it.
 // Whatever the ring's entries say, no byte outside the producer's possible writes is read.
-TEST(ShmRing, ImpossibleEntriesAreRefusedAnywhereInALap) {
+TEST(ShmRing, InvalidEntriesAreRefusedAtAnyRingPosition) {
   const Geometry geometry{64 << 10, 16 << 10};
   constexpr uint64_t kLap = 64 << 10;
   RingEnds ends(geometry);
@@ -249,7 +249,7 @@ TEST(ShmRing, SmallMessagesUseASmallPartOfTheRing) {
   EXPECT_LE(producer.used_ring_bytes(), 8u << 10);
 }
 
-TEST(ShmBulkQueue, HighPriorityGoesFirstAndThenArrivalOrder) {
+TEST(ShmBulkQueue, HighPriorityGoesFirstThenArrivalOrder) {
   std::array<Bulk, 6> bulks;
   bulks[3].high_priority = bulks[5].high_priority = true;
   shm::BulkQueue queue;
@@ -305,7 +305,7 @@ TEST(ShmExposure, StaleKeysFindNothing) {
 }
 
 // The process's number may by now belong to another process, or refer to one in another namespace.
-TEST(ShmReading, ProcessIsReadOnlyIfItsWholeNonceIsFound) {
+TEST(ShmReading, ReadingAProcessRequiresItsWholeNonce) {
   shm::Nonce there{};
   for (size_t i = 0; i < there.size(); ++i) there[i] = static_cast<std::byte>(i + 1);
   const auto address = reinterpret_cast<uint64_t>(there.data());

@@ -194,7 +194,7 @@ TEST(ShmSleepAlone, ConnectionToAPeerWithoutMembarrierWakesByFence) {
 
 // A side that was refused, or has a put to continue, asks to be notified of room; other sides do
 // not.
-TEST(ShmSleepAlone, SideAsksForRoomNotificationOnlyWhileItWaitsForRoom) {
+TEST(ShmSleepAlone, SpaceNotificationIsRequestedOnlyWhileWaitingForSpace) {
   std::vector<std::byte> memory(1 << 20);
   const iovec piece{memory.data(), memory.size()};
   for (const bool put : {false, true}) {

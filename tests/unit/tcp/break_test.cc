@@ -497,7 +497,7 @@ TEST(TcpHostile, ImpossibleHeadersFailTheConnection) {
 }
 
 // Each side gets a frame that only the other side may send.
-TEST(TcpHostile, StreamsFrameFromTheWrongSideFailsTheConnection) {
+TEST(TcpHostile, StreamsFrameFromTheWrongSideIsRefused) {
   using Kind = tcp::StreamsNote::Kind;
   Pair pair;
   auto& opens = static_cast<tcp::TcpEndpoint&>(pair.ea());
@@ -692,7 +692,7 @@ TEST(TcpHostile, StreamOfAnotherConnectionCarriesNoPuts) {
 }
 
 // The wait for it lasts as long as a proof may take.
-TEST(TcpHostile, StreamWithoutItsConnectionIsClosedInTime) {
+TEST(TcpHostile, OrphanStreamIsClosedAfterTheHandshakeTimeout) {
   Node node(1, 2);
   tcp::ConnectionId id{};
   RawPeer bulk(node, 1, id);
@@ -759,7 +759,7 @@ TEST(TcpHostile, MessageAfterTheEndOfABulkStreamIsDelivered) {
   EXPECT_EQ(victim.node.from(0).messages[0].number, 42u);
 }
 
-TEST(TcpStreamCount, AnotherStreamIsWorthwhileIfWindowOrLossesLimitTheRate) {
+TEST(TcpStreamCount, StreamIsAddedIfWindowOrLossesLimitTheRate) {
   tcp::StreamCount count;
   EXPECT_FALSE(count.due(1000));
   EXPECT_TRUE(count.due(tcp::StreamCount::kReviewBytes));

@@ -40,7 +40,7 @@ TEST(HotSet, IdleStreamLeavesAndReturns) {
   EXPECT_EQ(stream.asked, until_it_left + 1);
 }
 
-TEST(HotSet, ReceivingStreamStays) {
+TEST(HotSet, ReceivingStreamRemainsInTheSet) {
   Hot hot;
   FakeStream stream;
   stream.arrives = 2;
@@ -48,7 +48,7 @@ TEST(HotSet, ReceivingStreamStays) {
   for (int i = 0; i < 5000; ++i) EXPECT_EQ(hot.poll(), 2);
 }
 
-TEST(HotSet, LatestMessageStreamIsPolledEachTimeAndOthersInTurn) {
+TEST(HotSet, LatestMessageStreamIsPolledMoreOftenThanOthers) {
   Hot hot;
   std::vector<FakeStream> streams(4);
   for (FakeStream& stream : streams) hot.touch(stream);

@@ -104,7 +104,7 @@ std::array<uint64_t, 2> bounds(Silence silence) {
   return {};
 }
 
-TEST(TcpPath, VerdictsFollowTheTable) {
+TEST(TcpPath, EveryCaseGetsTheVerdictOfTheTable) {
   for (const Waiting waiting : kWaiting) {
     for (const Silence silence : kSilence) {
       for (const uint32_t tries : kTries) {
@@ -182,7 +182,7 @@ TEST(TcpPath, SegmentsRetransmittedTogetherCountAsOneTry) {
   for (int look = 0; look < 40; ++look) EXPECT_NE(path.look(), PathVerdict::kGone);
 }
 
-TEST(TcpPath, TimeWithoutChecksCountsLittle) {
+TEST(TcpPath, UnobservedTimeCountsLittle) {
   Observed path;
   path.look();
   path.ask();
@@ -216,7 +216,7 @@ TEST(TcpPath, ClosedWindowKeepsThePathWhileProbesAreAnswered) {
   EXPECT_EQ(shrunk.look(), PathVerdict::kGone);
 }
 
-TEST(TcpPath, AnswerOfThePeerKeepsThePath) {
+TEST(TcpPath, OnlyAFullReceiverKeepsAnUnsurePath) {
   Observed path;
   path.account = {.held_back = true, .window_closed = true};
   for (int look = 0; look < 10; ++look) path.look();
@@ -331,7 +331,7 @@ bool probes_can_be_bounded() {
 }
 
 // The scenarios run concurrently, because each of them takes the detection time.
-TEST(TcpPath, CutConnectionsFailInTimeAndSilentPeersDoNot) {
+TEST(TcpPath, CutConnectionsFailInTimeButSilentPeersDoNot) {
   const Certificates files;
   Scenario idle("cut both ways while idle");
   Scenario both("cut both ways");
@@ -419,7 +419,7 @@ TEST(TcpPath, CutPathFailsOnlyIfThePeerReportsThatItReads) {
   EXPECT_FALSE(full.pair.b.transport->abilities().receipts->receipt(0, unknown, &receipt));
 }
 
-TEST(TcpPath, IdleSocketsProbeAndHaveNoTimeLimit) {
+TEST(TcpPath, IdleSocketsUseKeepaliveAndNoUserTimeout) {
   Pair pair("DETECTION_TIME=8s");
   const uint16_t listener = port_in(pair.ea().describe());
   // The check is made at the first look after all sent data is acknowledged.
@@ -467,7 +467,7 @@ TEST(TcpPath, ConnectWaitsForABusyPeerButNotForAnUnreachableHost) {
 }
 
 // While connections come and go, any thread reads receipts.
-TEST(TcpPath, ReceiptsAreReadableByAnyThread) {
+TEST(TcpPath, ReceiptsCanBeReadWhileConnectionsChange) {
   Pair pair;
   std::mutex mutex;
   StreamId stream;

@@ -13,7 +13,7 @@ constexpr StreamAccount kWindowBound{.busy_us = 100, .limited_us = 50};
 
 StreamOpening opening(bool initiator, bool grows = true) { return {initiator, kLeast, grows}; }
 
-TEST(TcpStreamOpening, TheInitiatorConnectsAndTheOtherSideAsks) {
+TEST(TcpStreamOpening, InitiatorOpensStreamsAndTheOtherSideRequestsThem) {
   StreamOpening initiator = opening(true);
   EXPECT_FALSE(initiator.requested());
   EXPECT_EQ(initiator.request(4), 4U);
@@ -30,7 +30,7 @@ TEST(TcpStreamOpening, TheInitiatorConnectsAndTheOtherSideAsks) {
   EXPECT_FALSE(other.has_note());
 }
 
-TEST(TcpStreamOpening, InitiatorOpensAtLeastItsConfiguredCountAndAtMostTheLimit) {
+TEST(TcpStreamOpening, RequestedCountIsClampedToTheConfiguredRange) {
   EXPECT_EQ(opening(true).request(1), kLeast);
   EXPECT_EQ(opening(true).request(200), kMaxBulkStreams);
   StreamOpening other = opening(false);
@@ -68,7 +68,7 @@ TEST(TcpStreamOpening, FailureIsReportedToThePeerOnlyIfNoStreamIsLeft) {
   EXPECT_FALSE(other.has_note());
 }
 
-TEST(TcpStreamOpening, RequestAfterAFailureOpensNoStreamAndReportsTheFailureAgain) {
+TEST(TcpStreamOpening, RequestAfterAFailureOnlyReportsTheFailureAgain) {
   StreamOpening initiator = opening(true);
   initiator.failed(false);
   EXPECT_EQ(initiator.take_note().kind, Kind::kUnavailable);

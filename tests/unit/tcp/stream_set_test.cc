@@ -79,7 +79,7 @@ TEST_F(TcpStreamSet, SetLacksEveryUnusedBulkIndex) {
   EXPECT_EQ(StreamSet<FakeStream>(0).first_bulk(), nullptr);
 }
 
-TEST_F(TcpStreamSet, TheMessageStreamComesFirst) {
+TEST_F(TcpStreamSet, MessageStreamIsVisitedFirst) {
   std::vector<int> order;
   set.for_each([&](FakeStream& stream) { order.push_back(stream.index); });
   EXPECT_EQ(order, (std::vector<int>{0, 1, 2, 5}));
@@ -124,7 +124,7 @@ TEST_F(TcpStreamSet, ReadingEndsOnceAllStreamsHaveEnded) {
   EXPECT_TRUE(set.read_ended());
 }
 
-TEST_F(TcpStreamSet, BulkStreamsBeginInTurn) {
+TEST_F(TcpStreamSet, BulkWritesRotateTheFirstStream) {
   FakeQueue queue;
   EXPECT_EQ(set.write_bulk(queue, 100), 3);
   EXPECT_EQ(queue.asked, (std::vector<int>{2, 5, 1}));
@@ -139,7 +139,7 @@ TEST_F(TcpStreamSet, BulkStreamsBeginInTurn) {
   }
 }
 
-TEST_F(TcpStreamSet, CanWriteBulkIfAnUnparkedBulkStreamHasSomethingToSend) {
+TEST_F(TcpStreamSet, BulkCanBeWrittenOnlyToAnUnparkedStream) {
   EXPECT_FALSE(set.can_write_bulk(false));
   EXPECT_TRUE(set.can_write_bulk(true));
   set.messages().idle = false;

@@ -127,7 +127,7 @@ TEST(TcpTls, ManySmallMessagesReachASleeper) {
 
 // One turn receives a bounded amount. If the kernel holds no more, no event announces the rest
 // inside TLS, so the rank must know about it.
-TEST(TcpTls, NoRankSleepsOnDataLeftByATurn) {
+TEST(TcpTls, NoRankSleepsOnDataLeftInTheTlsBuffer) {
   constexpr uint64_t kTurnBytes = 2u << 20;
   std::vector<std::byte> message = pattern(300, 1);
   const iovec part = piece(message);
@@ -320,7 +320,7 @@ TEST(TcpTls, CutBreaksTheConnectionOnBothSides) {
   }
 }
 
-TEST(TcpTls, RankWithoutTlsDoesNotConnect) {
+TEST(TcpTls, RankWithoutTlsCannotConnectToOneWithTls) {
   for (const bool first : {false, true}) {
     const std::string base = "INTERFACE=lo;FAMILY=ipv4;";
     Node a(0, 2, base + (first ? settings() : ""));

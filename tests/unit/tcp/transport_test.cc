@@ -48,7 +48,7 @@ TEST(TcpProbe, ProbeReportsTheInterfacesItFound) {
   EXPECT_FALSE(make_tcp_factory()->probe(make_config("INTERFACE=none0", log)).ok());
 }
 
-TEST(TcpDescriptor, TruncatedContactIsRefusedAndRandomBytesAreHarmless) {
+TEST(TcpDescriptor, TruncatedContactIsRefusedAndRandomBytesDoNotCrash) {
   Node node(0, 2);
   const std::vector<std::byte> good = node.transport->contact();
   EXPECT_LE(good.size(), 1024u);
@@ -85,7 +85,7 @@ TEST(TcpDescriptor, PeerWithoutACommonFamilyIsUnreachable) {
   EXPECT_THAT(std::string(status.text()), HasSubstr("family not in use"));
 }
 
-TEST(TcpConnect, ConnectsOverEveryChoiceOfAddresses) {
+TEST(TcpConnect, ConnectsWithEveryInterfaceAndFamilySetting) {
   for (const char* settings : {"INTERFACE=lo;FAMILY=ipv4", "INTERFACE=lo;FAMILY=ipv6",
                                "INTERFACE=lo", "FAMILY=any", "FAMILY=ipv4"}) {
     Pair pair("", settings);
@@ -160,7 +160,7 @@ TEST(TcpConnect, RefusedEndpointIsClosedOnTheOtherSide) {
   EXPECT_THAT(std::string(a.from(1).failure.text()), HasSubstr("tcp 127.0.0.1:"));
 }
 
-TEST(TcpMessages, MessagesOfEverySizeArriveInOrder) {
+TEST(TcpMessages, MessagesOfManySizesArriveInOrder) {
   Pair pair;
   std::vector<size_t> sizes = {0, 1, 7, 8, 511, 512, 513, 4096, 65535, 65536};
   std::mt19937_64 random(2);
@@ -292,7 +292,7 @@ void put_everything(const std::string& settings, size_t largest) {
   }
 }
 
-TEST(TcpPut, PutsInAnyPiecesArrive) { put_everything("", 5u << 20); }
+TEST(TcpPut, PutsInRandomPiecesArrive) { put_everything("", 5u << 20); }
 TEST(TcpPut, PutsThroughTinyBuffersArrive) {
   put_everything("TCP_SOCKET_BUFFER=16K;TCP_CHUNK=3K", 300000);
 }
@@ -360,7 +360,7 @@ TEST(TcpPut, PutsAndMessagesMixInBothDirections) {
   }
 }
 
-TEST(TcpPut, HighPriorityOvertakesAtTheNextFrame) {
+TEST(TcpPut, HighPriorityPutOvertakesALargeOne) {
   Pair pair("TCP_SOCKET_BUFFER=64K;TCP_CHUNK=16K");
   std::vector<std::byte> data = pattern(32u << 20, 1);
   std::vector<std::byte> memory(data.size());

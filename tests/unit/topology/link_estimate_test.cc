@@ -84,7 +84,7 @@ TEST(HostLinks, NicsBehindOnePcieLinkShareIt) {
   EXPECT_THAT(links.nics_of(1), ElementsAre(1));
 }
 
-TEST(HostLinks, PcieLinkOfABondMemberLimitsNothing) {
+TEST(HostLinks, PcieLinkOfOneBondMemberDoesNotLimitTheBond) {
   Tree tree;
   const int root = tree.add(PciKind::kRootComplex, 0, 0, 0, kNone, 0);
   const int port = tree.add(PciKind::kBridge, 0, 1, 0, root, 8000);
@@ -112,7 +112,7 @@ TEST(HostLinks, UnknownRatesAreOmitted) {
   EXPECT_EQ(links.nics[1].mbit_per_s, 0U);
 }
 
-TEST(HostLinks, RecordedMachinesReadBackFromFewBytes) {
+TEST(HostLinks, RecordedMachinesRoundTripInFewBytes) {
   for (const char* const name : kMachines) {
     Result<Machine> machine = read_machine_file(machine_path(std::string(name) + ".xml"));
     if (machine.status().code() == Code::kUnsupported) GTEST_SKIP() << machine.status().text();
@@ -138,7 +138,7 @@ TEST(HostLinks, RecordedMachinesReadBackFromFewBytes) {
   }
 }
 
-TEST(HostLinks, LargestHostFitsTheSizeLimit) {
+TEST(HostLinks, LargeHostFitsTheSizeLimit) {
   Tree tree;
   int above = tree.add(PciKind::kRootComplex, 0, 0, 0, kNone, 0);
   for (uint8_t i = 1; i <= 20; ++i) {
@@ -164,7 +164,7 @@ TEST(HostLinks, LargestHostFitsTheSizeLimit) {
   EXPECT_EQ(decode_host_links(bytes).value(), links);
 }
 
-TEST(HostLinks, AnyNicNameReadsBackAsWritten) {
+TEST(HostLinks, UnusualNicNamesReadBackAsWritten) {
   const std::vector<std::string> names = {std::string(72, '\x01'), std::string(72, '\xff'),
                                           std::string(71, 'a') + "\xc3\xa4" + "b",
                                           "\xf0\x9f\x98\x80" + std::string(80, 'c')};
@@ -278,7 +278,7 @@ TEST(LinkEstimate, NicsAndTheirSharedLinkLimitRoutes) {
   EXPECT_THAT(rates(model, {first, back}), Each(3'125'000'000U));
 }
 
-TEST(LinkEstimate, UnknownRatesLimitNothing) {
+TEST(LinkEstimate, UnknownRatesDoNotLimitRoutes) {
   const HostLinks links = two_nics(0, 4'000);
   const std::vector<RankLinks> ranks{{host_id(0), "a", "", 0b110, &links},
                                      {host_id(1), "b", "", 0b110, nullptr}};
@@ -331,7 +331,7 @@ TEST(LinkEstimate, HostsWithEqualLabelsAreDistinguished) {
   EXPECT_EQ(large.model.hosts[static_cast<size_t>(large.host_of[4095])].label, "localhost#4096");
 }
 
-TEST(LinkEstimate, RanksOfOneHostDescribeItTogether) {
+TEST(LinkEstimate, DescriptionsByRanksOfOneHostAreMerged) {
   const HostLinks one{.pcie = {{"p", 1'000}},
                       .nics = {{"eth0", 8'000, {}}, {"eth1", 8'000, {0}}},
                       .devices = {{0}}};
@@ -351,7 +351,7 @@ TEST(LinkEstimate, RanksOfOneHostDescribeItTogether) {
               ElementsAre("a pcie p out", "a eth1 out"));
 }
 
-TEST(LinkEstimate, AnyLabelsMakeAValidModel) {
+TEST(LinkEstimate, RandomLabelsGiveAValidModel) {
   std::mt19937 random(3);
   const HostLinks links = two_nics(1'000, 1'000);
   const auto text = [&] {

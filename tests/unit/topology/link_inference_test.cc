@@ -64,7 +64,7 @@ TEST(FindClusters, NoiseDoesNotSplitAUniformNetwork) {
   }
 }
 
-TEST(FindClusters, RateJumpSplitsClusters) {
+TEST(FindClusters, LargeRateGapSplitsClusters) {
   for (uint32_t seed = 1; seed <= 200; ++seed) {
     Draw draw(seed);
     const size_t hosts = draw.between(3, 20);
@@ -81,7 +81,7 @@ TEST(FindClusters, RateJumpSplitsClusters) {
   }
 }
 
-TEST(FindClusters, OnlyAJumpByAFactorOfTwoSplits) {
+TEST(FindClusters, OnlyARateGapOfTwoOrMoreSplits) {
   const auto divided = [](uint64_t across) {
     return find_clusters(4, shares_of(4, [&](size_t i, size_t j) -> uint64_t {
                            return i / 2 == j / 2 ? 800'000 : across;
@@ -91,7 +91,7 @@ TEST(FindClusters, OnlyAJumpByAFactorOfTwoSplits) {
   EXPECT_THAT(divided(400'001), Each(0));
 }
 
-TEST(FindClusters, LargestJumpDeterminesTheClusters) {
+TEST(FindClusters, LargestRateGapDeterminesTheClusters) {
   // Racks in sites: 0.8 inside a rack, 0.3 inside a site, 0.01 beyond.
   const auto share = [](size_t i, size_t j) -> uint64_t {
     return i / 2 == j / 2 ? 800'000 : i / 4 == j / 4 ? 300'000 : 10'000;
@@ -284,7 +284,7 @@ TEST(LinkInference, ClustersAreRecoveredIfTrunksAreSlow) {
   }
 }
 
-TEST(LinkInference, TheSameMeasurementsGiveTheSameModel) {
+TEST(LinkInference, SameMeasurementsGiveTheSameModel) {
   Draw draw(7);
   const Network network = random_network(draw, 30, 800);
   const LinkMeasurements measured = measure(network, draw, 10, false);
@@ -355,7 +355,7 @@ TEST(LinkInference, FindsTheUplinkOfACluster) {
   EXPECT_THAT(both, ElementsAre(100 * kMbyte, 100 * kMbyte));
 }
 
-TEST(LinkInference, SlowHostIsNotItsOwnCluster) {
+TEST(LinkInference, SlowHostDoesNotFormItsOwnCluster) {
   LinkMeasurements measured;
   measured.hosts = {"fast0", "fast1", "fast2", "slow"};
   for (int i = 0; i < 4; ++i) {

@@ -102,7 +102,7 @@ TEST(LinkModel, RouteListsTheResourcesItCrosses) {
   EXPECT_EQ(rate_alone(model, route_of(model, {"a1", ""}, {"a1", ""})), kMaxBytesPerS);
 }
 
-TEST(LinkModel, ErrorNamesTheMissingEnd) {
+TEST(LinkModel, ErrorNamesTheMissingEndpoint) {
   const LinkModel model = model_of(kModel);
   EXPECT_THAT(std::string(route(model, {"a0", ""}, {"c0", ""}).status().text()), HasSubstr("'c0'"));
   EXPECT_THAT(std::string(route(model, {"a0", "eth7"}, {"b0", ""}).status().text()),
@@ -252,7 +252,7 @@ TEST(LinkModelJson, ErrorNamesTheFaultyObject) {
   }
 }
 
-TEST(LinkModelJson, HostileFilesAreRefusedWithoutMuchMemory) {
+TEST(LinkModelJson, OversizedAndDeeplyNestedFilesAreRefused) {
   const std::string brackets =
       "{\"format\": \"hetcomm link model\", \"hosts\": " + std::string(1u << 20, '[');
   EXPECT_THAT(std::string(parse_link_model(brackets).status().text()), HasSubstr("nested"));

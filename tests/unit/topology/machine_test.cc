@@ -49,7 +49,7 @@ std::string document(const std::string& members) {
   return R"({"format": "hetcomm topology", "version": 1, )" + members + "}";
 }
 
-TEST(PciAddress, ParsesWhatItPrints) {
+TEST(PciAddress, OnlyWellFormedAddressesParse) {
   EXPECT_EQ(parse_pci_address("3B:00.1")->text(), "0000:3b:00.1");
   EXPECT_EQ(parse_pci_address("10000:e1:1f.7")->text(), "10000:e1:1f.7");
   for (const char* wrong :
@@ -108,7 +108,7 @@ TEST(HwlocFile, ConsoleIsNotAnAccelerator) {
 }
 
 // ES1000 and Rage XL are cards of AMD behind a bridge, and show the console of a server.
-TEST(Accelerators, ConsolesOfServersAreNone) {
+TEST(Accelerators, ServerConsoleCardsAreNotAccelerators) {
   const auto is_one = [](uint16_t vendor, uint16_t device, uint16_t device_class) {
     PciNode node;
     node.kind = PciKind::kFunction;
@@ -128,7 +128,7 @@ TEST(Accelerators, ConsolesOfServersAreNone) {
   EXPECT_TRUE(is_one(0x10de, 0x2330, 0x0302));
 }
 
-TEST(HwlocFile, VersionThatHwlocCannotReadIsNamed) {
+TEST(HwlocFile, ErrorNamesAnUnsupportedHwlocVersion) {
   const std::string text(
       parse_hwloc_xml("<?xml version=\"1.0\"?>\n<topology version=\"9.1\">\n</topology>\n")
           .status()
@@ -151,7 +151,7 @@ TEST(HwlocFile, FileThatHwlocCannotReadIsRefused) {
   }
 }
 
-TEST(MachineFile, MissingFileIsNamed) {
+TEST(MachineFile, ErrorNamesAMissingFile) {
   const Result<Machine> machine = read_machine_file("/nowhere/machine.json");
   ASSERT_FALSE(machine.ok());
   EXPECT_THAT(std::string(machine.status().text()), HasSubstr("/nowhere/machine.json"));
@@ -319,7 +319,7 @@ TEST(MachineJson, AddedNicsUpdateExistingOnes) {
   EXPECT_EQ(to_json(machine), to_json(before));
 }
 
-TEST(MachineJson, NicAboveItselfIsRefused) {
+TEST(MachineJson, NicStackedOnItselfIsRefused) {
   const std::string tree =
       R"("pci": [{"kind": "root complex", "address": "0000:00:00.0", "children": [
            {"kind": "function", "address": "0000:01:00.0"},

@@ -60,7 +60,7 @@ RankNodes nodes(const Machine& machine, const RankLocation& place, size_t most =
   return nodes_of_rank(machine, affinity, place, nics_of_rank(machine, affinity, place, most).used);
 }
 
-TEST(RankNodes, BuffersLieNearNicAndDevice) {
+TEST(RankNodes, BuffersArePlacedNearNicAndDevice) {
   Machine machine = three_nodes();
   add_nic(machine, {1});
   const int accelerator = add_accelerator(machine, {2});

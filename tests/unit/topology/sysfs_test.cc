@@ -114,7 +114,7 @@ class Sysfs : public testing::Test {
   uint32_t last_index_ = 1;
 };
 
-TEST_F(Sysfs, TreeAboveACardIsRead) {
+TEST_F(Sysfs, PciTreeAboveACardIsRead) {
   add_node(0, "0-3", "10 21");
   add_node(1, "4-7", "21 10");
   add_interface("eth0", add_pci("pci0000:3a/0000:3a:00.0/0000:3b:00.0", "0x020000", 1), "100000");
@@ -235,7 +235,7 @@ TEST_F(Sysfs, BondKeepsItsRateDespiteTheRateOfOneRdmaPort) {
   EXPECT_EQ(nic(machine, "bond0").mbit_per_s, 200'000u);
 }
 
-TEST_F(Sysfs, MembersOfAVrfOrSwitchStayUsable) {
+TEST_F(Sysfs, MemberOfAVrfStaysUsable) {
   add_interface("eth0", add_pci("pci0000:00/0000:00:03.0", "0x020000"));
   add_interface("mgmt", {});
   link("class/net/eth0/master", "class/net/mgmt");
@@ -299,7 +299,7 @@ TEST_F(Sysfs, FilesOfAnotherNamespaceAreIgnored) {
   EXPECT_EQ(nic(machine, "eth0").mbit_per_s, 0u);
 }
 
-TEST_F(Sysfs, InterfacesInACycleDoNotHang) {
+TEST_F(Sysfs, InterfaceCycleDoesNotHang) {
   add_interface("a", {});
   add_interface("b", {});
   link("class/net/a/lower_b", "class/net/b");
@@ -317,7 +317,7 @@ TEST_F(Sysfs, EmptyHostGivesAnEmptyMachine) {
 }
 
 // A rank without accelerators decides as in the whole machine.
-TEST_F(Sysfs, SingleNicIsTheSameAsInTheWholeMachine) {
+TEST_F(Sysfs, SingleNicMatchesTheWholeMachine) {
   add_node(0, "0-7", "10");
   write("devices/system/node/online", "0");
   add_pci("pci0000:00/0000:00:02.0", "0x060400");
