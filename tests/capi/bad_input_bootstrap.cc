@@ -56,7 +56,7 @@ TEST_F(BadInput, BootstrapFromInvalidCallbacksIsRefused) {
   });
 }
 
-TEST_F(BadInput, BootstrapRankWithInvalidArgumentsIsRefused) {
+TEST_F(BadInput, BootstrapRankQueryWithNullPointersIsRefused) {
   expect_refused({
       {"no bootstrap", HETCOMM_INVALID_ARGUMENT,
        [](Outputs& out) {
@@ -75,7 +75,7 @@ TEST_F(BadInput, BootstrapRankWithInvalidArgumentsIsRefused) {
 }
 
 // Callbacks fail, return wrong sizes or never answer; creation still ends with a status.
-TEST_F(BadInput, CreationWithMisbehavingCallbacksEndsWithAStatus) {
+TEST_F(BadInput, MisbehavingCallbacksFailCommunicatorCreation) {
   const auto create = [&](Options options, Outputs& out) {
     options.size = 2;  // forces a request for the other rank's values
     hetcomm_bootstrap_t* bootstrap = nullptr;

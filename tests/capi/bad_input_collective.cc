@@ -118,7 +118,7 @@ class BadCollective : public BadInput {
   hetcomm_buffer_t recv_ = hetcomm_buffer_host(out_, sizeof(out_));
 };
 
-TEST_F(BadCollective, RefuseWithoutACommunicatorIsRefused) {
+TEST_F(BadCollective, CollectiveRefuseRequiresACommunicator) {
   EXPECT_EQ(hetcomm_collective_refuse(nullptr, "why"), HETCOMM_INVALID_ARGUMENT);
   EXPECT_EQ(hetcomm_collective_refuse(communicator(), nullptr), HETCOMM_OK);
 }
@@ -151,7 +151,7 @@ TEST_F(BadCollective, NullPointersAreRefused) {
         [&](Outputs&) { return hetcomm_barrier(communicator(), nullptr, nullptr); }}});
 }
 
-TEST_F(BadCollective, InvalidValuesAreRefused) {
+TEST_F(BadCollective, InvalidTypesOperatorsRootsAndLengthsAreRefused) {
   expect_all_refused("no such type", HETCOMM_INVALID_ARGUMENT, all,
                      [](Arguments& a) { a.datatype = HETCOMM_COMPLEX128 + 1; });
   expect_all_refused("no such type", HETCOMM_INVALID_ARGUMENT, all,

@@ -18,7 +18,7 @@ Options good_options() {
   return options;
 }
 
-TEST_F(BadInput, CommunicatorCreateWithInvalidOptionsIsRefused) {
+TEST_F(BadInput, CommunicatorCreateWithInvalidArgumentsIsRefused) {
   const Options good = good_options();
   const auto with = [&](const std::function<void(Options&)>& change) {
     return [&, change](Outputs& out) {
@@ -187,7 +187,7 @@ TEST_F(BadInput, InvalidLinkQueriesAreRefused) {
   EXPECT_EQ(count, 7u);
 }
 
-TEST_F(BadInput, MissingOutputsAreRefused) {
+TEST_F(BadInput, MissingOutputPointersAreRefused) {
   expect_refused({
       {"rank", HETCOMM_INVALID_ARGUMENT,
        [&](Outputs& out) {
@@ -259,7 +259,7 @@ TEST_F(BadInput, RanksOutsideTheCommunicatorAreRefused) {
   }
 }
 
-TEST_F(BadInput, PairingsOfMissingRanksAndDevicesAreRefused) {
+TEST_F(BadInput, ExplainPairingsWithInvalidDeviceOrFormatIsRefused) {
   size_t size = 7;
   for (const int32_t device : {-1, 99, INT32_MAX}) {
     EXPECT_EQ(hetcomm_communicator_explain_pairings(communicator(), 0, device,
@@ -294,7 +294,7 @@ TEST_F(BadInput, ExplanationIsTruncatedToTheBuffer) {
   EXPECT_EQ(hetcomm_communicator_counters(communicator(), 0, 0, nullptr, &count), HETCOMM_OK);
 }
 
-TEST_F(BadInput, DestroyingTheParentOfASplitIsBusy) {
+TEST_F(BadInput, DestroyingTheParentOfASplitReturnsBusy) {
   hetcomm_communicator_t* part = nullptr;
   ASSERT_EQ(hetcomm_communicator_split(communicator(), 0, 0, &part), HETCOMM_OK)
       << hetcomm_last_error();

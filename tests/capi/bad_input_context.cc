@@ -47,7 +47,7 @@ TEST(BadContext, CreateWithInvalidOptionsIsRefused) {
 }
 
 // The text names the fault.
-TEST(BadContext, InvalidSettingIsNamed) {
+TEST(BadContext, ErrorNamesTheInvalidSetting) {
   const struct {
     const char* settings;
     const char* named;
@@ -75,7 +75,7 @@ TEST(BadContext, InvalidSettingIsNamed) {
   }
 }
 
-TEST(BadContext, InvalidSizeOfTheOptionsIsNamed) {
+TEST(BadContext, ErrorNamesTheInvalidStructSize) {
   hetcomm_context_options_t options{};
   options.struct_size = 4;
   expect_refused({{"struct_size 4", HETCOMM_INVALID_ARGUMENT,
@@ -84,7 +84,7 @@ TEST(BadContext, InvalidSizeOfTheOptionsIsNamed) {
       << hetcomm_last_error();
 }
 
-TEST_F(BadInput, ContextCallsOnNullAreRefused) {
+TEST_F(BadInput, NullContextIsRefusedAndUsedContextIsBusy) {
   expect_refused({
       {"progress", HETCOMM_INVALID_ARGUMENT,
        [](Outputs&) { return hetcomm_context_progress(nullptr); }},
@@ -95,7 +95,7 @@ TEST_F(BadInput, ContextCallsOnNullAreRefused) {
   EXPECT_EQ(hetcomm_context_progress(context()), HETCOMM_OK);
 }
 
-TEST_F(BadInput, DescriptionsWithoutAnOutputAreRefused) {
+TEST_F(BadInput, InvalidDescriptionQueriesAreRefused) {
   expect_refused({
       {"variable: no output", HETCOMM_INVALID_ARGUMENT,
        [](Outputs&) { return hetcomm_variable_describe(0, nullptr); }},
@@ -143,7 +143,7 @@ TEST_F(BadInput, DescriptionsWithoutAnOutputAreRefused) {
   });
 }
 
-TEST_F(BadInput, TopologyWithInvalidArgumentsIsRefused) {
+TEST_F(BadInput, InvalidTopologyQueriesAreRefused) {
   expect_refused({
       {"topology: no context", HETCOMM_INVALID_ARGUMENT,
        [](Outputs& out) {
@@ -198,7 +198,7 @@ std::string model_of_two_hosts() {
   return text;
 }
 
-TEST(BadLinkModel, InferFromInvalidMeasurementsIsRefused) {
+TEST(BadLinkModel, InferenceFromInvalidMeasurementsIsRefused) {
   const auto infer = [](const char* measurements, int32_t format) {
     return [=](Outputs& out) {
       return hetcomm_link_model_infer(measurements, format, 8, out.first<char>(),
@@ -230,7 +230,7 @@ TEST(BadLinkModel, InferFromInvalidMeasurementsIsRefused) {
   });
 }
 
-TEST(BadLinkModel, RatesOfInvalidModelsAreRefused) {
+TEST(BadLinkModel, InvalidRateQueriesAreRefused) {
   const std::string model = model_of_two_hosts();
   const auto rates = [](const char* text, size_t count, hetcomm_link_ends_t ends) {
     return [=](Outputs& out) {
@@ -262,14 +262,14 @@ TEST(BadLinkModel, RatesOfInvalidModelsAreRefused) {
   EXPECT_EQ(hetcomm_link_model_rates(model.c_str(), 0, nullptr, nullptr), HETCOMM_OK);
 }
 
-TEST(BadStatus, UnknownValuesHaveTheNameUnknown) {
+TEST(BadStatus, UnknownStatusIsNamedUnknown) {
   for (const hetcomm_status_t status : {2, 1000, -16, -1000, INT_MAX, INT_MIN}) {
     EXPECT_STREQ(hetcomm_status_name(status), "UNKNOWN") << status;
     EXPECT_STRNE(hetcomm_status_text(status), "") << status;
   }
 }
 
-TEST(BadStatus, CallsWithoutArgumentsAlwaysAnswer) {
+TEST(BadStatus, VersionCallsAndLastErrorNeedNoContext) {
   EXPECT_STRNE(hetcomm_version_string(), "");
   EXPECT_STRNE(hetcomm_build_string(), "");
   EXPECT_EQ(hetcomm_abi_version(), static_cast<uint32_t>(HETCOMM_ABI_VERSION));

@@ -67,7 +67,7 @@ class DevicePointer : public BadInput, public testing::WithParamInterface<int32_
   const hetcomm_buffer_t good_ = hetcomm_buffer_host(&word_, sizeof(word_));
 };
 
-TEST_P(DevicePointer, MessagesFromADevicePointerAreRefused) {
+TEST_P(DevicePointer, MessagesWithDevicePointersAreRefused) {
   const hetcomm_operation_options_t options{.struct_size = sizeof(options)};
   for (const uint64_t place : places()) {
     const hetcomm_buffer_t bad = plain(place);
@@ -137,7 +137,7 @@ TEST_P(DevicePointer, CollectiveOperationsOnADevicePointerAreRefused) {
   }
 }
 
-TEST_P(DevicePointer, CopiesAndWrappingOfADevicePointerAreRefused) {
+TEST_P(DevicePointer, CopyingOrWrappingADevicePointerIsRefused) {
   for (const uint64_t place : places()) {
     auto* const pointer = reinterpret_cast<void*>(place);
     for (hetcomm_memory_t* const memory : {host_, device_}) {
@@ -154,7 +154,7 @@ TEST_P(DevicePointer, CopiesAndWrappingOfADevicePointerAreRefused) {
   }
 }
 
-TEST_P(DevicePointer, PointerIntoWrappedMemoryIsRecognized) {
+TEST_P(DevicePointer, PointerIntoWrappedMemoryIsRefused) {
   hetcomm_memory_t* wrapped = nullptr;
   ASSERT_EQ(
       hetcomm_memory_wrap(context(), GetParam(), reinterpret_cast<void*>(first_), kSize, &wrapped),
@@ -168,7 +168,7 @@ TEST_P(DevicePointer, PointerIntoWrappedMemoryIsRecognized) {
   });
 }
 
-TEST_P(DevicePointer, HostMemoryAndZeroLengthAreAccepted) {
+TEST_P(DevicePointer, HostPointersEmptyBuffersAndMemoryHandlesAreAccepted) {
   expect_message_to_self_arrives();
   const hetcomm_buffer_t nothing = hetcomm_buffer_host(reinterpret_cast<void*>(first_), 0);
   hetcomm_request_t* request = nullptr;

@@ -128,7 +128,7 @@ hetcomm_device_table_t brought_table() {
   return table;
 }
 
-TEST_F(BadInput, AddedDeviceLivesUntilItsContextIsDestroyed) {
+TEST_F(BadInput, AddedDeviceWorksUntilItsContextIsDestroyed) {
   const hetcomm_device_table_t table = brought_table();
   Brought brought;
   const hetcomm_device_t device = {&table, &brought};
@@ -155,7 +155,7 @@ TEST_F(BadInput, AddedDeviceLivesUntilItsContextIsDestroyed) {
   EXPECT_EQ(brought.ends, 1);
 }
 
-TEST_F(BadInput, InvalidAddedDevicesAreRefused) {
+TEST_F(BadInput, AddingAnInvalidDeviceIsRefused) {
   Brought brought;
   const hetcomm_device_table_t good = brought_table();
   const auto add = [&](const hetcomm_device_table_t* table) {
@@ -235,7 +235,7 @@ TEST_F(BadInput, InvalidMemoryCreationIsRefused) {
   }
 }
 
-TEST_F(BadInput, WrappedRangeBeyondItsAllocationIsRefused) {
+TEST_F(BadInput, WrappingBeyondAnAllocationIsRefused) {
   for (int32_t device = 1; device < kDevices; ++device) {
     SCOPED_TRACE(device);
     hetcomm_memory_t* memory = nullptr;
@@ -271,7 +271,7 @@ TEST_F(BadInput, NullMemoriesAreRefused) {
   });
 }
 
-TEST_F(BadInput, RangesBeyondAMemoryAreRefused) {
+TEST_F(BadInput, ReadsAndWritesBeyondAMemoryAreRefused) {
   constexpr struct {
     uint64_t offset;
     uint64_t size;

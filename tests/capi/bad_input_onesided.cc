@@ -86,7 +86,7 @@ TEST_F(BadOneSided, InvalidRegistrationIsRefused) {
   });
 }
 
-TEST_F(BadOneSided, InvalidExportAndImportAreRefused) {
+TEST_F(BadOneSided, InvalidExportsAndImportsAreRefused) {
   expect_refused({
       {"export: no memory", HETCOMM_INVALID_ARGUMENT,
        [&](Outputs& out) {

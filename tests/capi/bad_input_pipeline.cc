@@ -205,7 +205,7 @@ TEST_F(BadPipeline, InvalidQueriesAreRefused) {
 }
 
 // Every plan that is cut off is refused; one that was changed is refused or a good one.
-TEST_F(BadPipeline, PlansThatWereChangedNeverCrash) {
+TEST_F(BadPipeline, TruncatedPlansAreRefusedAndCorruptedOnesDoNotCrash) {
   const std::string good = kPlan;
   for (size_t length = 0; length < good.size(); length += 7) {
     const std::string cut = good.substr(0, length);
@@ -228,7 +228,7 @@ TEST_F(BadPipeline, PlansThatWereChangedNeverCrash) {
 }
 
 // No callback is called there.
-TEST_F(BadPipeline, ForkedChildMayNotUseThePipeline) {
+TEST_F(BadPipeline, PipelineCallsInAForkedChildAreRefused) {
   hetcomm_pipeline_t* const own = made();
   const pid_t child = fork();
   if (child == 0) {
@@ -247,7 +247,7 @@ TEST_F(BadPipeline, ForkedChildMayNotUseThePipeline) {
   EXPECT_EQ(hetcomm_pipeline_destroy(own), HETCOMM_OK);
 }
 
-TEST_F(BadPipeline, VersionIsThatOfTheLibrary) {
+TEST_F(BadPipeline, PipelineVersionMatchesTheLibraryVersion) {
   EXPECT_STREQ(hetcomm_pipeline_version_string(), hetcomm_version_string());
 }
 

@@ -124,7 +124,7 @@ TEST(BadPlan, TruncatedDocumentsAreRefused) {
 
 // A changed document may be a valid one. It ends with success or with a status of its own, and the
 // same document ends alike twice.
-TEST(BadPlan, DocumentsWithChangedBytesGiveAStatus) {
+TEST(BadPlan, CorruptedDocumentsGiveTheSameStatusTwice) {
   constexpr int kRounds = 5000;
   std::mt19937 random(1);
   for (const Function& each : functions()) {
@@ -225,7 +225,7 @@ TEST(BadPlan, InvalidLayoutsAreRefused) {
       hetcomm_plan_last_error);
 }
 
-TEST(BadPlan, InvalidQuestionsAreRefused) {
+TEST(BadPlan, InvalidReshardQuestionsAreRefused) {
   const auto question = [](const char* what, hetcomm_status_t expected, const std::string& from,
                            const std::string& to) {
     return bad(what, expected, hetcomm_draft_reshard, changed(kQuestion, from, to));
@@ -295,7 +295,7 @@ TEST(BadPlan, InvalidPlansAreRefused) {
 }
 
 // Short documents that would make very much.
-TEST(BadPlan, SmallDocumentsTakeLittleMemory) {
+TEST(BadPlan, ShortDocumentsThatExpandTooFarAreRefused) {
   std::string placements;
   std::string ranks;
   for (int i = 0; i < 8; ++i) {
@@ -325,7 +325,7 @@ TEST(BadPlan, SmallDocumentsTakeLittleMemory) {
       << hetcomm_plan_last_error();
 }
 
-TEST(BadPlan, RatesOfInvalidModelsAreRefused) {
+TEST(BadPlan, InvalidRateQueriesAreRefused) {
   const std::string model = answer(hetcomm_links_infer, kMeasurements, HETCOMM_PLAN_JSON);
   const auto rates = [](const char* text, size_t count, hetcomm_link_ends_t ends) {
     return [=](Outputs& out) {
@@ -353,7 +353,7 @@ TEST(BadPlan, RatesOfInvalidModelsAreRefused) {
       hetcomm_plan_last_error);
 }
 
-TEST(BadPlan, VersionAndLastErrorAreReturnedAsText) {
+TEST(BadPlan, VersionMatchesTheLibraryAndErrorsNameTheLine) {
   EXPECT_STREQ(hetcomm_plan_version_string(), hetcomm_version_string());
   ASSERT_EQ(hetcomm_draft_layout("{", 0, 0, nullptr, nullptr), HETCOMM_INVALID_ARGUMENT);
   EXPECT_NE(std::string(hetcomm_plan_last_error()).find("line 1"), std::string::npos)

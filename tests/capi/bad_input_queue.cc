@@ -125,7 +125,7 @@ class BadItem : public ::testing::Test {
   char more_[17] = {};
 };
 
-TEST_F(BadItem, InvalidBuffersAndWrongEndsAreRefused) {
+TEST_F(BadItem, InvalidPushesAndPullsAreRefused) {
   const hetcomm_buffer_t good = hetcomm_buffer_host(bytes_, sizeof(bytes_));
   const hetcomm_buffer_t large = hetcomm_buffer_host(more_, sizeof(more_));
   const hetcomm_buffer_t nowhere = hetcomm_buffer_host(nullptr, 5);

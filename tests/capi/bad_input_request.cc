@@ -71,18 +71,18 @@ class BadRequest : public BadInput {
   char bytes_[16] = {};
 };
 
-TEST_F(BadRequest, NullRequestIsRefusedByEveryCall) {
+TEST_F(BadRequest, NullRequestIsRefusedExceptByDestroy) {
   EXPECT_EQ(hetcomm_request_destroy(nullptr), HETCOMM_OK);
   expect_handle_refused("null", nullptr, HETCOMM_INVALID_ARGUMENT);
 }
 
-TEST_F(BadRequest, ReportedRequestIsStale) {
+TEST_F(BadRequest, RequestIsStaleOnceItsCompletionIsReported) {
   hetcomm_request_t* const request = pending();
   end(request);
   expect_handle_refused("reported", request, HETCOMM_STALE_HANDLE);
 }
 
-TEST_F(BadRequest, ReleasedRequestIsStale) {
+TEST_F(BadRequest, DestroyedRequestIsStale) {
   hetcomm_request_t* const idle = prepared();
   ASSERT_EQ(hetcomm_request_destroy(idle), HETCOMM_OK) << hetcomm_last_error();
   expect_handle_refused("released", idle, HETCOMM_STALE_HANDLE);
@@ -107,7 +107,7 @@ TEST_F(BadRequest, StaleHandleStaysStaleWhenItsSlotIsReused) {
   end(current);
 }
 
-TEST_F(BadRequest, StartOfAnUnpreparedRequestIsRefused) {
+TEST_F(BadRequest, StartingAnUnpreparedRequestIsRefused) {
   hetcomm_request_t* const request = pending();
   expect_refused({{"start", HETCOMM_INVALID_ARGUMENT,
                    [&](Outputs&) { return hetcomm_request_start(request); }}});
@@ -115,7 +115,7 @@ TEST_F(BadRequest, StartOfAnUnpreparedRequestIsRefused) {
   end(request);
 }
 
-TEST_F(BadRequest, SecondStartOfARunningRequestIsRefused) {
+TEST_F(BadRequest, StartingARunningRequestIsRefused) {
   hetcomm_request_t* const request = prepared();
   ASSERT_EQ(hetcomm_request_start(request), HETCOMM_OK) << hetcomm_last_error();
   expect_refused(

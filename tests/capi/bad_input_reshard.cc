@@ -174,7 +174,7 @@ TEST_F(BadReshard, InvalidDegreesAreRefused) {
   refuse("zigzag", 4, 2);
 }
 
-TEST_F(BadReshard, InvalidLossesAreRefused) {
+TEST_F(BadReshard, InvalidRankListsAfterALossAreRefused) {
   const int32_t stays[] = {0};
   const int32_t lost[] = {-1};
   const int32_t below[] = {-2};
@@ -312,7 +312,7 @@ TEST_F(BadReshard, StartWithInvalidBuffersIsRefused) {
 }
 
 // Zero is valid where the header defines its meaning, or where the field is used by others only.
-TEST_F(BadReshard, ZeroFieldsMeanDefaults) {
+TEST_F(BadReshard, ZeroedOptionalFieldsAreAccepted) {
   const uint64_t axes[] = {2};
   const int32_t ranks[] = {0, 1};
   hetcomm_layout_t* layout = nullptr;
@@ -405,7 +405,7 @@ TEST_F(BadReshard, TensorsWithoutElementsAreAccepted) {
   }
 }
 
-TEST_F(BadReshard, OverlappingMemoryIsRefused) {
+TEST_F(BadReshard, PartlyOverlappingBuffersAreRefused) {
   const hetcomm_buffer_t whole = hetcomm_buffer_host(values_, sizeof(values_));
   float room[30] = {};
   const hetcomm_buffer_t first = hetcomm_buffer_host(room, sizeof(values_));
@@ -424,7 +424,7 @@ TEST_F(BadReshard, OverlappingMemoryIsRefused) {
   expect_ok(request);
 }
 
-TEST_F(BadReshard, CallsOnANullPlanAreRefused) {
+TEST_F(BadReshard, NullPlansAndOutputsAreRefused) {
   uint32_t count = 0;
   EXPECT_EQ(hetcomm_reshard_refuse(nullptr, "reason"), HETCOMM_INVALID_ARGUMENT);
   EXPECT_EQ(hetcomm_reshard_pending(nullptr, &count), HETCOMM_INVALID_ARGUMENT);
@@ -439,7 +439,7 @@ TEST_F(BadReshard, CallsOnANullPlanAreRefused) {
   EXPECT_EQ(hetcomm_reshard_facts(plan_, &facts), HETCOMM_OK);
 }
 
-TEST_F(BadReshard, InvalidDescriptionsAreRefused) {
+TEST_F(BadReshard, InvalidDescribeCallsAreRefused) {
   size_t size = 0;
   EXPECT_EQ(hetcomm_reshard_describe(plan_, 3, 0, nullptr, &size), HETCOMM_INVALID_ARGUMENT);
   EXPECT_EQ(hetcomm_reshard_describe(plan_, HETCOMM_RESHARD_SVG, 10, nullptr, &size),

@@ -93,7 +93,7 @@ TEST_F(BadStream, InvalidStreamCreationIsRefused) {
   });
 }
 
-TEST_F(BadStream, InvalidStreamInOptionsIsRefused) {
+TEST_F(BadStream, StreamOfAnotherContextIsRefused) {
   hetcomm_stream_t* stream = nullptr;
   ASSERT_EQ(hetcomm_stream_create(threaded_, 1, 0, &stream), HETCOMM_OK) << hetcomm_last_error();
   char bytes[16] = {};

@@ -9,7 +9,7 @@
 
 namespace {
 
-TEST(FormerNames, FormerNamesCompileToCurrentFunctions) {
+TEST(FormerNames, ReferToTheCurrentFunctions) {
   EXPECT_EQ(&hetcomm_device_get_info, &hetcomm_device_info);
   EXPECT_EQ(&hetcomm_memory_free, &hetcomm_memory_destroy);
   EXPECT_EQ(&hetcomm_remote_memory_get_info, &hetcomm_remote_memory_info);
@@ -28,7 +28,7 @@ hetcomm_status_t call(const char* name, Arguments... arguments) {
   return function(arguments...);
 }
 
-TEST(FormerNames, FormerNamesAreExportedAndBehaveLikeCurrentOnes) {
+TEST(FormerNames, RemainCallableAsExportedSymbols) {
   hetcomm_context_t* context = nullptr;
   ASSERT_EQ(hetcomm_context_create(nullptr, &context), HETCOMM_OK) << hetcomm_last_error();
   hetcomm_device_info_t info{};

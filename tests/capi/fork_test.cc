@@ -130,7 +130,7 @@ int check(const char* call, hetcomm_status_t status) {
 
 #define HETCOMM_TEST_CHECK_FORKED(call) failed |= check(#call, call)
 
-TEST_P(Fork, CallsInAChildAreRefusedAndItsEndHasNoEffect) {
+TEST_P(Fork, CallsInAChildAreRefusedAndItsExitIsHarmless) {
   exchange(100);
   exchange(1 << 20);
   hetcomm_communicator_t* const mine = communicator(0);
@@ -201,7 +201,7 @@ TEST_P(Fork, CallsInAChildAreRefusedAndItsEndHasNoEffect) {
 }
 
 // Several children never call the library and are killed, like a data loader's workers.
-TEST_P(Fork, KilledChildrenHaveNoEffect) {
+TEST_P(Fork, KilledChildrenDoNotAffectTheParent) {
   exchange(100);
   for (int round = 0; round < 5; ++round) {
     in_child([] { return 0; });
@@ -219,7 +219,7 @@ TEST_P(Fork, KilledChildrenHaveNoEffect) {
 }
 
 // The child holds copies of the parent's descriptors; the parent still leaves cleanly.
-TEST_P(Fork, ParentLeavesCleanlyWhileAChildLives) {
+TEST_P(Fork, ParentLeavesCleanlyWhileAChildIsAlive) {
   exchange(100);
   const pid_t child = fork();
   ASSERT_GE(child, 0);

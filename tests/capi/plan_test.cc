@@ -136,7 +136,7 @@ TEST_F(PlanOfAJob, ReshardPlansMatchThoseOfLibhetcomm) {
   EXPECT_EQ(hetcomm_reshard_destroy(reshard), HETCOMM_OK);
 }
 
-TEST_F(PlanOfAJob, MachineOfThisHostMatchesLibhetcomm) {
+TEST_F(PlanOfAJob, DrawnTopologyMatchesThatOfLibhetcomm) {
   const auto before = [&](int32_t form) {
     return text_of([&](size_t capacity, char* text, size_t* size) {
       return hetcomm_context_topology(rank_.context(), form, capacity, text, size);
@@ -149,7 +149,7 @@ TEST_F(PlanOfAJob, MachineOfThisHostMatchesLibhetcomm) {
 }
 
 // With several hops, a picture has columns in between.
-TEST(Plan, PicturesDrawnFromJsonEqualThoseOfTheDraftForEveryStrategy) {
+TEST(Plan, DrawingFromJsonEqualsTheDraftForEachStrategy) {
   for (const char* const strategy :
        {"direct", "leader", "gather_p2p_scatter", "sendrecv_allgather", "bsr"}) {
     std::string question = kQuestion;
@@ -163,7 +163,7 @@ TEST(Plan, PicturesDrawnFromJsonEqualThoseOfTheDraftForEveryStrategy) {
   }
 }
 
-TEST(Plan, SeveralTensorsAreDrawnOneBelowTheOther) {
+TEST(Plan, EachTensorIsDrawnUnderItsOwnHeading) {
   std::string question = kQuestion;
   const std::string tensor = R"({"source": "rows", "destination": "columns", "type": "float32"})";
   question.replace(question.find(tensor), tensor.size(), tensor + ", " + tensor);
@@ -186,7 +186,7 @@ TEST(Plan, LinkModelAddsAForecast) {
   EXPECT_THAT(answer(hetcomm_draft_draw, json, HETCOMM_PLAN_SVG), StartsWith("<svg"));
 }
 
-TEST(Plan, ActivationsAreLaidOutByDegree) {
+TEST(Plan, ActivationsAreLaidOutByParallelDegrees) {
   const std::string text = answer(hetcomm_draft_layout, R"({
       "format": "hetcomm layout", "version": 1,
       "activations": {"batch": 2, "sequence": 4, "hidden": 3, "data": 2, "tensor": 2,
@@ -196,7 +196,7 @@ TEST(Plan, ActivationsAreLaidOutByDegree) {
 }
 
 // An affinity belongs to addresses, in whatever order the document has them.
-TEST(Plan, AffinityInADocumentIsKeptForItsAddresses) {
+TEST(Plan, DocumentAffinityIsMatchedByAddress) {
   const nlohmann::json read =
       nlohmann::json::parse(answer(hetcomm_machine_draw, kMachine, HETCOMM_PLAN_JSON));
   std::map<std::string, std::string> first;
@@ -212,7 +212,7 @@ TEST(Plan, AffinityInADocumentIsKeptForItsAddresses) {
   EXPECT_EQ(chosen["affinity"]["accelerators"][0]["nics"][0]["name"], "near0");
 }
 
-TEST(Plan, PlansAreForecastOverLinks) {
+TEST(Plan, ForecastIsGivenInEveryFormatButCsv) {
   const std::string question =
       forecast_question(answer(hetcomm_links_infer, kMeasurements, HETCOMM_PLAN_JSON));
   EXPECT_THAT(answer(hetcomm_draft_forecast, question, HETCOMM_PLAN_TEXT),
@@ -227,7 +227,7 @@ TEST(Plan, PlansAreForecastOverLinks) {
             HETCOMM_UNSUPPORTED);
 }
 
-TEST(Plan, PipelinePlansTellWhatFollows) {
+TEST(Plan, PipelinePlanIsDescribedAsTextJsonAndSvg) {
   const std::string text = answer(hetcomm_draft_pipeline, kPipelinePlan, HETCOMM_PLAN_TEXT);
   EXPECT_NE(text.find("pipeline plan "), std::string::npos) << text;
   EXPECT_NE(text.find("4 micro-batches of 2 samples, 1f1b"), std::string::npos) << text;
@@ -240,7 +240,7 @@ TEST(Plan, PipelinePlansTellWhatFollows) {
 }
 
 // The environment decides nothing.
-TEST(Plan, EnvironmentVariablesChangeNoAnswer) {
+TEST(Plan, EnvironmentVariablesDoNotAffectAnswers) {
   const std::string before = answer(hetcomm_draft_reshard, kQuestion, HETCOMM_PLAN_JSON);
   const std::string machine = answer(hetcomm_machine_draw, kMachine, HETCOMM_PLAN_JSON);
   for (const char* const name : {"HETCOMM_LINK_MODEL", "HETCOMM_TOPOLOGY", "HETCOMM_NIC"}) {

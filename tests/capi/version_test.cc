@@ -57,7 +57,7 @@ TEST(Variables, EveryVariableHasADescriptionAndAValue) {
   EXPECT_EQ(hetcomm_context_destroy(context), HETCOMM_OK);
 }
 
-TEST(Variables, SecretsAreNotShown) {
+TEST(Variables, SecretsAreHidden) {
   hetcomm_context_options_t options{};
   options.struct_size = sizeof(options);
   options.settings = "SECRET=hunter2";
@@ -70,7 +70,7 @@ TEST(Variables, SecretsAreNotShown) {
 }
 
 // A caller compiled against another release.
-TEST(Outputs, OutputOfAnotherReleaseIsFilledToItsSize) {
+TEST(Outputs, StructsOfOtherReleasesAreFilledToTheirSize) {
   hetcomm_context_t* context = nullptr;
   ASSERT_EQ(hetcomm_context_create(nullptr, &context), HETCOMM_OK) << hetcomm_last_error();
   struct Newer {
@@ -105,7 +105,7 @@ TEST(Outputs, OutputOfAnotherReleaseIsFilledToItsSize) {
   EXPECT_EQ(hetcomm_context_destroy(context), HETCOMM_OK);
 }
 
-TEST(Transports, EveryTransportIsListedWithAReason) {
+TEST(Transports, UnusableTransportsGiveAReason) {
   hetcomm_context_t* context = nullptr;
   ASSERT_EQ(hetcomm_context_create(nullptr, &context), HETCOMM_OK) << hetcomm_last_error();
   hetcomm_transport_info_t info{.struct_size = sizeof(info)};

@@ -88,7 +88,7 @@ class FailureTest(unittest.TestCase):
                     self.assertIn("PEER_LOST", line)
                     self.judge_lost([ranks[1]], None, 5)
 
-    def test_death_reaches_ranks_that_never_communicated(self):
+    def test_death_is_reported_to_ranks_that_never_communicated(self):
         ranks = self.job("strangers", 6)
         ranks[5].process.kill()
         for rank in ranks[:5]:
@@ -107,7 +107,7 @@ class FailureTest(unittest.TestCase):
                 self.assertIn("OK", ranks[1].expect("RESULT silent_receive", 60))
                 self.assertIn("OK", ranks[0].expect("RESULT silent_send", 60))
 
-    def test_returned_buffer_is_never_written_again(self):
+    def test_stopped_sender_does_not_write_a_returned_buffer(self):
         # Side by side: each sleeps most of the time.
         jobs = {(transport, bulk): self.job("late_writer", 2, TRANSPORTS=transport, SHM_BULK=bulk)
                 for transport, bulk in (("shm", "copy"), ("shm", "read"), ("tcp", "copy"))}
@@ -140,7 +140,7 @@ class FailureTest(unittest.TestCase):
                     break
                 time.sleep(0.05)
 
-    def test_rank_with_a_cut_network_is_declared_lost(self):
+    def test_rank_cut_off_from_the_network_is_declared_lost(self):
         if os.geteuid() != 0 or subprocess.run(["ip", "netns", "list"], capture_output=True).returncode:
             self.skipTest("network namespaces need root and iproute2")
         names = [f"hetcomm-{os.getpid()}-{i}" for i in range(3)]
@@ -190,7 +190,7 @@ class FailureTest(unittest.TestCase):
                 found.append((socket.inet_ntoa(bytes.fromhex(address)[::-1]), int(port, 16)))
         return found
 
-    def test_strangers_on_the_ports_leave_a_job_undisturbed(self):
+    def test_unrelated_connections_do_not_disturb_a_job(self):
         """Port scan, random bytes and half-open connections leave a job undisturbed."""
         chooser = random.Random(7)
         ranks = self.job("traffic", 3, TRANSPORTS="tcp")
@@ -272,7 +272,7 @@ class FailureTest(unittest.TestCase):
         self.assertRegex(text, r"tcp\s.*in use", text)
         self.assertRegex(text, r"shm\s+no: .*namespace", text)
 
-    def test_killed_and_surviving_ranks_leave_nothing_behind(self):
+    def test_killed_and_surviving_ranks_leave_no_files_or_processes(self):
         """This holds for killed ranks and for those that continue and destroy their communicators."""
         def names():
             # Other tests, which may run now, have folders of their own.

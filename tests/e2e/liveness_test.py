@@ -200,7 +200,7 @@ class LivenessTest(unittest.TestCase):
         # A rank that does not get a processor for a sixth of the detection time begins anew.
         self.assertLess(seconds, 3 * DETECTION)
 
-    def test_missing_route_ends_the_pair_and_no_rank_dies(self):
+    def test_missing_route_makes_a_pair_unreachable_but_no_rank_dead(self):
         names = self.hosts(4)
         for gone, result in ((1.0, "OK"), (2.5 * DETECTION, "UNREACHABLE")):
             with self.subTest(gone=gone):

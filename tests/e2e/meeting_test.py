@@ -104,7 +104,7 @@ class MeetingTest(unittest.TestCase):
         old.process.kill()
         self.made(new)
 
-    def test_rank_with_another_secret_is_refused_early(self):
+    def test_rank_with_a_different_secret_is_refused_early(self):
         begin = time.monotonic()
         zero = self.ring(0, 2, HETCOMM_BOOTSTRAP_TIMEOUT="12s")
         one = self.ring(1, 2, HETCOMM_SECRET="another secret than the test's")
@@ -121,7 +121,7 @@ class MeetingTest(unittest.TestCase):
         self.assertIn("rank 1 of 2 did not join", text)
         self.assertIn("was turned away: the peer has another job secret", text)
 
-    def test_job_starts_despite_a_thousand_strangers(self):
+    def test_job_starts_despite_a_thousand_unrelated_connections(self):
         zero, = self.start(2, [0])
         zero.expect("ready", LIMIT_S)
         zero.say()

@@ -87,7 +87,7 @@ class PrivilegedTest(unittest.TestCase):
             self.assertIn(name, warnings[0])
         self.assertNotIn("HETCOMM_LOG,", warnings[0])
 
-    def test_variables_about_trust_fail_the_context(self):
+    def test_trust_variables_fail_context_creation(self):
         for name, value in (("HETCOMM_SECRET_FILE", "/etc/hostname"), ("HETCOMM_TLS_CERTIFICATE", "/etc/hostname"),
                             ("HETCOMM_TLS_KEY", "/etc/hostname"), ("HETCOMM_TLS_CA", "/etc/hostname"),
                             ("HETCOMM_TLS_SERVER_NAME", "another.host"), ("HETCOMM_SHM_USERS", "any")):
@@ -103,7 +103,7 @@ class PrivilegedTest(unittest.TestCase):
         self.assertTrue(log.exists())
         self.assertNotIn("are ignored", errors)
 
-    def test_owner_of_the_program_may_use_all_variables(self):
+    def test_owner_of_the_program_can_use_all_variables(self):
         _, errors = self.run_program(prefix=(), HETCOMM_DEVICE_PLUGINS=str(self.plugin))
         self.assertIn("code runs", errors)
 

@@ -47,7 +47,7 @@ class Others(unittest.TestCase):
             overall, compute, pure, overlap, baseline = map(float, row[1:6])
             self.assertTrue(min(overall, compute, pure, baseline) > 0 and 0 <= overlap <= 100, row)
 
-    def test_weights_are_timed_against_gloo_and_a_checkpoint(self):
+    def test_weight_transfer_is_timed_against_gloo_and_a_checkpoint(self):
         rows = self.run_module("hetcomm.bench_weights", "--mib", "16", "--rounds", "1")
         self.assertEqual([row[0] for row in rows[1:]], ["hetcomm", "gloo", "checkpoint"])
 

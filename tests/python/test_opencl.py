@@ -341,7 +341,7 @@ class OpenCl(unittest.TestCase):
             function = functools.partial(as_they_are, has_thread=thread)
             self.assertEqual(run(2, function, thread=thread), [True] * 2)
 
-    def test_loader_with_another_name_is_found(self):
+    def test_opencl_loader_with_another_name_is_found(self):
         path = run(1, path_of_loader)[0]
         self.assertEqual(run(2, functools.partial(other_name, path=path)), [True] * 2)
 

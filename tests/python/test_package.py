@@ -190,7 +190,7 @@ class OldExporter(Exporter):
 
 
 class Package(unittest.TestCase):
-    def test_messages_arrive_from_any_array(self):
+    def test_numpy_arrays_and_byte_buffers_arrive_intact(self):
         self.assertEqual(run(2, messages), [True, True])
 
     def test_queue_items_arrive_in_order(self):
@@ -200,7 +200,7 @@ class Package(unittest.TestCase):
         expected = ["TIMED_OUT", "TRUNCATED", "CANCELLED", "OUT_OF_RANGE"]
         self.assertEqual(run(2, failures), [expected, expected])
 
-    def test_collective_operations_give_the_defined_result(self):
+    def test_collective_operations_give_correct_results(self):
         self.assertEqual(run(3, collectives), [True] * 3)
 
     def test_invalid_arguments_raise(self):
@@ -216,7 +216,7 @@ class Package(unittest.TestCase):
         with self.assertRaises(ValueError):
             world.send(b"", 0)
 
-    def test_every_thread_that_waits_for_a_request_gets_its_result(self):
+    def test_all_threads_waiting_for_a_request_get_its_result(self):
         world = alone(hetcomm.Context())
 
         def tested(request):
@@ -332,7 +332,7 @@ class Package(unittest.TestCase):
                     self.assertTrue(keys)
                     self.assertEqual([key for key in keys if "secret" in key], [])
 
-    def test_exception_of_a_store_reaches_the_caller(self):
+    def test_store_exception_reaches_the_caller(self):
         context = hetcomm.Context()
 
         def make(put, get, rank=0):

@@ -1858,15 +1858,15 @@ def torchs_own_runtime(rank, size, folder):
 
 
 class Pipelines(TestCase):
-    def test_gradients_of_schedules_are_those_of_the_whole_model(self):
+    def test_schedules_give_the_gradients_of_the_whole_model(self):
         for size in (2, 4):
             with self.subTest(ranks=size):
                 self.all_equal(run(size, every_schedule, limit_s=150), True)
 
-    def test_training_follows_that_of_the_whole_model(self):
+    def test_pipeline_training_matches_the_whole_model(self):
         self.all_equal(run(2, training), True)
 
-    def test_consecutive_steps_add_their_gradients(self):
+    def test_consecutive_steps_accumulate_gradients(self):
         self.all_equal(run(3, accumulation), True)
 
     def test_pipelines_of_unequal_depth_share_a_model(self):
@@ -1875,64 +1875,64 @@ class Pipelines(TestCase):
     def test_stages_share_an_embedding(self):
         self.all_equal(run(2, tied_embeddings), True)
 
-    def test_tied_weights_are_added_up_once(self):
+    def test_gradients_of_tied_weights_are_summed_once(self):
         self.all_equal(run(3, tied_parameters), True)
 
-    def test_stages_with_tensor_and_context_degrees_train_like_the_whole_model(self):
+    def test_tensor_and_context_parallel_stages_match_the_whole_model(self):
         self.all_equal(run(4, degrees), True)
 
     def test_pipelines_of_unequal_tensor_degrees_share_a_model(self):
         self.all_equal(run(4, unequal_tensor_degrees), True)
 
-    def test_stages_are_cut_by_torchs_tensor_parallelism(self):
+    def test_stages_can_use_torch_tensor_parallelism(self):
         self.all_equal(run(3, tensors_of_a_mesh, limit_s=90), True)
 
-    def test_ranks_of_a_tensor_degree_have_parts_of_unequal_sizes(self):
+    def test_tensor_parallel_ranks_can_have_unequal_parts(self):
         self.all_equal(run(4, parts_of_unequal_sizes), True)
 
-    def test_parameters_may_be_frozen_between_steps(self):
+    def test_parameters_can_be_frozen_between_steps(self):
         self.all_equal(run(2, frozen), True)
 
-    def test_stage_that_uses_the_item_of_another_is_refused(self):
+    def test_stage_using_another_stages_item_is_refused(self):
         self.all_equal(run(2, late_users), True)
 
-    def test_runner_adds_gradients_without_torch(self):
+    def test_runner_sums_gradients_without_torch(self):
         self.all_equal(run(4, sums_without_torch), True)
 
-    def test_micro_batches_count_by_their_tokens(self):
+    def test_micro_batches_are_weighted_by_token_count(self):
         self.all_equal(run(4, token_weights), True)
 
     def test_recomputed_steps_repeat_their_random_numbers(self):
         self.all_equal(run(2, recomputed), True)
 
-    def test_micro_batches_may_differ_in_length(self):
+    def test_micro_batches_can_differ_in_length(self):
         self.all_equal(run(4, lengths), True)
 
-    def test_schedule_may_change_between_steps(self):
+    def test_schedule_can_change_between_steps(self):
         self.all_equal(run(2, schedule_changes), True)
 
-    def test_schedules_are_proposed_from_a_run(self):
+    def test_schedules_are_proposed_from_a_measured_run(self):
         self.all_equal(run(4, proposals), True)
 
     def test_exception_is_raised_on_its_rank_and_reported_on_the_others(self):
         self.all_equal(run(3, failures), True)
 
-    def test_interrupt_ends_a_run_that_waits(self):
+    def test_interrupt_ends_a_waiting_run(self):
         self.all_equal(run(2, interrupted), True)
 
     def test_pipelines_close_with_their_group_or_when_unused(self):
         self.all_equal(run(2, ends), True)
 
-    def test_tensors_of_every_type_go_between_stages(self):
+    def test_tensors_of_many_types_pass_between_stages(self):
         self.all_equal(run(2, types), True)
 
-    def test_wrong_arguments_are_refused(self):
+    def test_invalid_arguments_are_refused(self):
         self.all_equal(run(2, refused_arguments), True)
 
     def test_runner_calls_callbacks_with_numpy_arrays(self):
         self.all_equal(run(3, callbacks), True)
 
-    def test_stages_may_be_sharded_by_fsdp2_or_wrapped_in_ddp(self):
+    def test_stages_can_be_sharded_by_fsdp2_or_wrapped_in_ddp(self):
         if TORCH < (2, 8):
             self.skipTest("FSDP2 of this torch has no divide factor")
         self.all_equal(run(4, sharded_stages, limit_s=90), True)
@@ -1953,27 +1953,27 @@ class Pipelines(TestCase):
     def test_autocast_leaves_no_converted_parameters_for_later_steps(self):
         self.all_equal(run(2, converted), True)
 
-    def test_state_has_all_stages_and_shared_items(self):
+    def test_state_includes_all_stages_and_shared_items(self):
         self.all_equal(run(2, state_of_stages), True)
 
-    def test_mismatched_calls_and_interrupts_hang_no_rank(self):
+    def test_mismatched_calls_and_interrupts_do_not_hang_any_rank(self):
         self.all_equal(run(2, misused), True)
 
-    def test_pipelines_without_backward_steps_add_nothing_to_gradients(self):
+    def test_pipelines_without_backward_steps_contribute_no_gradients(self):
         self.all_equal(run(4, one_trains), True)
 
-    def test_many_tokens_do_not_overflow_short_formats(self):
+    def test_large_token_counts_do_not_overflow_low_precision_types(self):
         self.all_equal(run(2, many_tokens), True)
 
     @unittest.skipIf(TORCH < (2, 8), "set_gradient_divide_factor")
-    def test_micro_batches_without_tokens_count_nothing_in_sharded_stages(self):
+    def test_micro_batches_without_tokens_have_no_weight_in_sharded_stages(self):
         self.all_equal(run(3, sharded_tokens, limit_s=90), True)
 
     @unittest.skipIf(TORCH < (2, 8), "set_gradient_divide_factor")
-    def test_sharded_stages_are_gathered_when_the_schedule_says(self):
+    def test_sharded_stages_are_gathered_when_scheduled(self):
         self.all_equal(run(3, gathered, limit_s=90), True)
 
-    def test_several_tensors_cross_boundaries_and_may_skip_a_stage(self):
+    def test_several_tensors_cross_boundaries_and_can_skip_a_stage(self):
         self.all_equal(run(3, skipped_stages), True)
 
     @unittest.skipIf(TORCH < (2, 13), "its schedules with transfers")
@@ -2038,7 +2038,7 @@ class Splitting(unittest.TestCase):
         self.compare(lambda a: [a * 2], [x], [])
         self.compare(lambda a: [a], [x], [])
 
-    def test_parameter_used_on_and_off_the_path_from_the_input_gets_its_whole_gradient(self):
+    def test_parameter_used_on_and_off_the_input_path_gets_its_full_gradient(self):
         torch.manual_seed(1)
         weight = nn.Parameter(torch.randn(WIDTH, WIDTH, dtype=torch.float64))
         bias = nn.Parameter(torch.randn(WIDTH, dtype=torch.float64))
@@ -2092,7 +2092,7 @@ class Splitting(unittest.TestCase):
 
 
 class Documents(unittest.TestCase):
-    def test_schedules_are_made_drawn_and_written(self):
+    def test_schedules_can_be_created_drawn_and_exported(self):
         made = pipeline.Schedule.named("interleaved-1f1b", ranks=2, chunks=2, micro_batches=4)
         self.assertEqual(made, pipeline.Schedule.from_csv(made.csv()))
         self.assertEqual(made, pipeline.Schedule.from_actions(made.actions, made.rank_of))
@@ -2128,7 +2128,7 @@ class Documents(unittest.TestCase):
         self.assertGreater(more, 5)
         self.assertEqual(plan_of([0, 1], made, 32, in_flight=4).outline["pipelines"][0]["in_flight"], [4])
 
-    def test_plans_are_joined_and_written(self):
+    def test_plans_can_be_joined_forecast_and_exported(self):
         plan = plan_of([0, 1], "1f1b", 4)
         self.assertEqual(pipeline.Plan.from_json(plan.json), plan)
         other = plan_of([0, 1], "1f1b", 4, provenance={"planner": "me"})

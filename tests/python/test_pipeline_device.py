@@ -385,15 +385,15 @@ def refusals(rank, size, folder):
 
 
 class OnDevice(TestCase):
-    def test_schedules_give_the_right_gradients_if_the_stream_is_late(self):
+    def test_schedules_give_correct_gradients_on_a_lagging_stream(self):
         names = ["1f1b", "zb-v"] + (["dualpipe-v", "four-phase"] if "HETCOMM_TEST_LONG" in os.environ else [])
         self.all_equal(run(2, on_device, names, 2, ()), True)
 
-    def test_ranks_of_a_device_and_of_the_host_share_a_pipeline(self):
+    def test_device_and_host_ranks_share_a_pipeline(self):
         for hosts in ((0,), (1,)):
             self.all_equal(run(2, on_device, ["1f1b", "zb-h1"], 2, hosts), True)
 
-    def test_gradients_of_data_parallel_stages_are_added_up(self):
+    def test_gradients_of_data_parallel_stages_are_summed(self):
         self.all_equal(run(3, degrees), True)
 
     def test_buffers_outlast_the_work_that_reads_them(self):
@@ -403,20 +403,20 @@ class OnDevice(TestCase):
     def test_step_follows_the_callers_stream_and_later_work_follows_the_step(self):
         self.all_equal(run(2, other_streams), True)
 
-    def test_late_gradients_are_added_up(self):
+    def test_late_gradients_are_summed(self):
         self.all_equal(run(3, late_sums), True)
 
     @unittest.skipIf("streams" in WITHOUT or "events" in WITHOUT, "memory is used again when its stream is done")
-    def test_gradients_and_outputs_live_until_the_caller_has_read_them(self):
+    def test_gradients_and_outputs_stay_allocated_until_read(self):
         self.all_equal(run(2, lent_memory), True)
 
-    def test_stages_without_parameters_work_on_the_device_that_is_given(self):
+    def test_parameterless_stages_use_the_given_device(self):
         self.all_equal(run(3, without_parameters), True)
 
-    def test_pipeline_that_is_dropped_waits_for_its_work(self):
+    def test_dropped_pipeline_waits_for_its_work(self):
         self.all_equal(run(2, left_open), True)
 
-    def test_plan_with_another_device_than_the_modules_is_refused(self):
+    def test_plan_naming_a_different_device_than_the_modules_is_refused(self):
         self.all_equal(run(2, refusals), True)
 
 

@@ -649,22 +649,22 @@ class Reshard(unittest.TestCase):
     def test_mismatched_calls_raise_on_both_ranks(self):
         self.assertEqual(run(2, calls, "gloo"), [True] * 2)
 
-    def test_layouts_are_cut_like_those_of_torch(self):
+    def test_layouts_are_split_as_torch_splits_them(self):
         self.assertEqual(run(1, one_rank), [True])
 
     def test_gradients_flow_back_through_redistribute(self):
         self.assertEqual(run(4, gradients), [True] * 4)
 
-    def test_state_dicts_arrive_and_an_error_of_one_rank_reaches_all(self):
+    def test_state_dicts_arrive_and_an_error_on_one_rank_reaches_all(self):
         self.assertEqual(run(6, models), [True] * 6)
 
     def test_plan_is_rebuilt_without_a_lost_rank(self):
         self.assertEqual(run(4, rebuilt), [True] * 4)
 
-    def test_repeated_groups_leave_nothing_behind(self):
+    def test_repeated_groups_do_not_leak(self):
         self.assertEqual(run(2, again, "gloo"), [True] * 2)
 
-    def test_arrays_move_between_any_layouts(self):
+    def test_arrays_move_between_different_layouts(self):
         self.assertEqual(run(4, layouts), [True] * 4)
 
     def test_dtensors_move_between_meshes(self):

@@ -727,7 +727,7 @@ class Collectives(ranks.TestCase):
     def test_every_operator_gives_the_right_result(self):
         self.all_equal(ranks.run(3, operators), True)
 
-    def test_data_movements_give_every_rank_its_values(self):
+    def test_data_movement_operations_give_each_rank_its_values(self):
         for size in (2, 3, 4):
             self.all_equal(ranks.run(size, movements), True)
 
@@ -756,7 +756,7 @@ class Collectives(ranks.TestCase):
     def test_result_does_not_overwrite_the_tensor_it_was_cloned_from(self):
         self.all_equal(ranks.run(2, shared_until_written), True)
 
-    def test_work_of_inference_mode_may_be_awaited_outside_it(self):
+    def test_work_started_in_inference_mode_can_be_awaited_outside(self):
         self.all_equal(ranks.run(2, inference), True)
 
     def test_in_place_operations_give_the_same_result(self):
@@ -836,7 +836,7 @@ class Collectives(ranks.TestCase):
     def test_threads_use_groups_concurrently(self):
         self.all_equal(ranks.run(2, threads), True)
 
-    def test_callback_of_a_future_may_start_operations(self):
+    def test_future_callback_can_start_operations(self):
         self.all_equal(ranks.run(3, callbacks), 3)
 
 

@@ -629,13 +629,13 @@ class Device(ranks.TestCase):
         self.assertTrue(any(result[0] for result in found))
         self.assertTrue(any(result[1] for result in found))
 
-    def test_tensors_live_until_their_send_has_ended(self):
+    def test_tensors_stay_alive_until_their_send_ends(self):
         self.all_equal(ranks.run(3, dropped), True)
 
     def test_strided_results_are_complete_after_a_wait(self):
         self.all_equal(ranks.run(2, holes), True)
 
-    def test_callbacks_of_futures_see_results_in_any_stream(self):
+    def test_future_callbacks_see_results_in_any_stream(self):
         self.all_equal(ranks.run(2, futures), True)
 
     def test_ranks_mix_two_devices_and_the_host(self):
@@ -648,7 +648,7 @@ class Device(ranks.TestCase):
     def test_group_bound_to_a_device_works_with_subgroups(self):
         self.all_equal(ranks.run(3, bound), True)
 
-    def test_calls_of_the_package_accept_device_tensors(self):
+    def test_package_functions_accept_device_tensors(self):
         for backend in ("hetcomm", "gloo"):
             self.all_equal(ranks.run(3, own_calls, backend), True)
 
@@ -669,7 +669,7 @@ class Device(ranks.TestCase):
         for later in (False, True):
             self.all_equal(ranks.run(2, lost, later), True)
 
-    def test_lost_device_does_not_delay_operations_of_the_host(self):
+    def test_lost_device_does_not_delay_host_operations(self):
         self.all_equal(ranks.run(2, lost_beside_others), True)
 
     def test_lost_device_is_reported_on_all_ranks_of_a_collective_operation(self):

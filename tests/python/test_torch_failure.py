@@ -778,7 +778,7 @@ class LostRanks(ranks.TestCase):
                     self.assertLess(seconds, 8)
                     self.assertEqual(steps, 3)
 
-    def test_stopped_rank_ends_operations_at_the_deadline(self):
+    def test_operations_with_a_stopped_rank_end_at_the_deadline(self):
         results = ranks.run(SIZE, stopped)
         for rank in SURVIVORS:
             text, seconds, total = results[rank]
@@ -798,7 +798,7 @@ class LostRanks(ranks.TestCase):
             self.assertFalse(success)
             self.assertRegex(failure or text, "TIMED_OUT|ABORTED")
 
-    def test_rank_that_never_joins_is_named(self):
+    def test_error_names_a_rank_that_never_joins(self):
         results = ranks.run(SIZE, never_came)
         for rank in SURVIVORS:
             text, seconds = results[rank]
@@ -871,7 +871,7 @@ class Unfitting(ranks.TestCase):
                     self.assertLess(seconds, 4)
                     self.assertEqual(total, 3)
 
-    def test_receive_that_is_too_small_raises(self):
+    def test_too_small_receive_raises(self):
         for elements in (10, BIG):
             self.all_equal(ranks.run(SIZE, too_small, elements), SIZE)
 
@@ -885,7 +885,7 @@ class Ends(ranks.TestCase):
                 self.assertLess(seconds, 5)
             self.assertEqual(total, SIZE)
 
-    def test_failed_group_is_reported_and_another_can_be_made(self):
+    def test_group_creation_failure_is_reported_and_can_be_retried(self):
         for variable, value, reason in (
             ("HETCOMM_TLS", "on", "HETCOMM_TLS_CERTIFICATE is not set"),
             ("HETCOMM_SPIN_TIME", "soon", "HETCOMM_SPIN_TIME"),  # no context
@@ -912,14 +912,14 @@ class Ends(ranks.TestCase):
     def test_arguments_refused_on_all_ranks_have_no_further_effect(self):
         self.all_equal(ranks.run(3, refused_by_all), True)
 
-    def test_rank_that_leaves_ends_operations_of_the_others(self):
+    def test_leaving_rank_ends_operations_of_the_others(self):
         for text, seconds, future_failed in ranks.run(SIZE, destroyed)[:3]:
             self.assertRegex(text, "PEER_LOST|ABORTED")
             self.assertIn("rank 3", text)
             self.assertLess(seconds, 5)
             self.assertTrue(future_failed)
 
-    def test_callback_may_destroy_a_group_that_is_being_destroyed(self):
+    def test_callback_can_destroy_a_group_that_is_being_destroyed(self):
         for seconds, called in ranks.run(2, closed_by_all):
             self.assertLess(seconds, 8)
             self.assertEqual(called, 3)
@@ -942,7 +942,7 @@ class Ends(ranks.TestCase):
             self.assertIn("sparse", text.lower())
             self.assertEqual((total, message), (2, [1.0] * 4))
 
-    def test_abandoned_coalescing_starts_nothing(self):
+    def test_abandoned_coalescing_starts_no_operation(self):
         for message, text, total in ranks.run(2, coalescing_given_up):
             self.assertEqual((message, total), ([2.0] * 4, 2))
             self.assertIn("CANCELLED", text)
@@ -953,7 +953,7 @@ class Ends(ranks.TestCase):
         self.assertFalse(success)
         self.assertIn("TIMED_OUT", failure or text)
 
-    def test_interpreter_ends_without_destroying_the_group(self):
+    def test_interpreter_exits_cleanly_without_destroying_the_group(self):
         """Callbacks in Python run or wait at that time."""
         for what in ("running", "pending", "sparse", "closed", "later"):
             with self.subTest(what=what), tempfile.TemporaryDirectory() as folder:
@@ -1008,10 +1008,10 @@ class Ends(ranks.TestCase):
 
 
 class Forks(ranks.TestCase):
-    def test_workers_of_a_data_loader_have_no_effect(self):
+    def test_data_loader_workers_do_not_disturb_the_group(self):
         self.all_equal(ranks.run(SIZE, loads_data), (96, SIZE))
 
-    def test_forked_child_that_uses_the_group_raises(self):
+    def test_using_the_group_in_a_forked_child_raises(self):
         self.all_equal(ranks.run(SIZE, forked), ([(0, True), (0, True)], SIZE))
 
 

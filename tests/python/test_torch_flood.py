@@ -314,7 +314,7 @@ class Scaling(ranks.TestCase):
 
 
 class Flood(ranks.TestCase):
-    def test_works_end_and_are_awaited_in_any_order(self):
+    def test_works_can_end_and_be_awaited_in_any_order(self):
         self.all_equal(ranks.run(2, any_order), True)
 
     def test_every_future_completes_once(self):
@@ -327,7 +327,7 @@ class Flood(ranks.TestCase):
     def test_dropped_works_release_their_tensors(self):
         self.all_equal(ranks.run(2, dropped), True)
 
-    def test_deadline_ends_its_own_work_only(self):
+    def test_deadline_ends_only_its_own_work(self):
         self.all_equal(ranks.run(2, deadlines), True)
 
     def test_abort_ends_thousands_of_works(self):
@@ -342,7 +342,7 @@ class Flood(ranks.TestCase):
         self.assertLessEqual(own, {"CANCELLED]", "ABORTED]"})
         self.assertLess(own_seconds, 20)
 
-    def test_hook_receives_works_that_nobody_waits_for(self):
+    def test_hook_receives_works_that_are_not_awaited(self):
         self.all_equal(ranks.run(2, hooked), True)
 
     def test_operation_on_thousands_of_tensors_is_one_work(self):

@@ -335,14 +335,14 @@ def hooks_that_change(rank, size, folder):
 
 
 class Ends(ranks.TestCase):
-    def test_close_waits_for_a_callback_of_another_thread(self):
+    def test_close_waits_for_a_callback_running_in_another_thread(self):
         self.assertEqual(ranks.run(2, closed_in_a_callback), [True, None])
 
     @unittest.skipUnless(HAS_ABORT_HOOKS, "this torch has no binding for abort hooks")
-    def test_close_waits_for_an_abort_hook_of_another_thread(self):
+    def test_close_waits_for_an_abort_hook_running_in_another_thread(self):
         self.all_equal(ranks.run(2, closed_in_an_abort_hook), (True, 1, True))
 
-    def test_hook_may_close_its_group(self):
+    def test_hook_can_close_its_group(self):
         for seconds in ranks.run(2, closed_by_a_hook):
             self.assertEqual(len(seconds), 1)
             self.assertLess(seconds[0], 8)
@@ -350,7 +350,7 @@ class Ends(ranks.TestCase):
     def test_close_waits_for_a_hook_that_has_closed_the_group(self):
         self.all_equal(ranks.run(2, closed_after_a_hook), True)
 
-    def test_hooks_of_two_groups_may_close_and_await_each_other(self):
+    def test_hooks_of_two_groups_can_close_and_await_each_other(self):
         ends = {
             "close": lambda group: backend_of(group).shutdown(),
             "wait": lambda group: group._wait_for_pending_works(),
@@ -361,16 +361,16 @@ class Ends(ranks.TestCase):
                     self.assertEqual(len(seconds), 2)
                     self.assertLess(max(seconds), 8)
 
-    def test_callback_may_drop_its_group(self):
+    def test_callback_can_drop_its_group(self):
         for text in ranks.run(2, dropped_in_a_callback):
             self.assertIn("closed", text)
 
-    def test_callbacks_of_two_groups_may_close_each_other(self):
+    def test_callbacks_of_two_groups_can_close_each_other(self):
         self.all_equal(ranks.run(2, closed_by_each_other), 2)
 
 
 class Threads(ranks.TestCase):
-    def test_operation_runs_if_no_thread_for_hooks_can_start(self):
+    def test_operation_completes_if_no_hook_thread_can_start(self):
         for rank, (text, called, value) in enumerate(ranks.run(2, without_threads)):
             self.assertNotEqual(text, "no exception")
             self.assertTrue(called)
@@ -379,10 +379,10 @@ class Threads(ranks.TestCase):
 
 @unittest.skipUnless(HAS_ABORT_HOOKS, "this torch has no binding for abort hooks")
 class AbortHooks(ranks.TestCase):
-    def test_abort_hook_runs_for_an_operation_that_nobody_waits_for(self):
+    def test_abort_hook_runs_for_an_operation_that_is_not_awaited(self):
         self.all_equal(ranks.run(2, aborting_alone), (True, True))
 
-    def test_hooks_may_be_added_and_removed_during_calls(self):
+    def test_hooks_can_be_added_and_removed_during_calls(self):
         self.all_equal(ranks.run(2, hooks_that_change), True)
 
 

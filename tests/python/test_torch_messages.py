@@ -420,7 +420,7 @@ class Messages(ranks.TestCase):
         for length in (3, 30_000):
             self.all_equal(ranks.run(2, strided, length), True)
 
-    def test_tensors_of_every_size_arrive_intact(self):
+    def test_tensors_of_many_sizes_arrive_intact(self):
         self.all_equal(ranks.run(2, sizes), True)
 
     def test_batched_messages_arrive_intact(self):
@@ -429,7 +429,7 @@ class Messages(ranks.TestCase):
     def test_work_reports_its_source_and_ends_once(self):
         self.all_equal(ranks.run(2, work_object), True)
 
-    def test_future_completes_before_that_of_an_earlier_operation(self):
+    def test_future_of_a_later_operation_can_complete_first(self):
         self.all_equal(ranks.run(2, futures_in_any_order), True)
 
     def test_messages_of_dropped_works_arrive(self):
@@ -444,7 +444,7 @@ class Messages(ranks.TestCase):
 
 
 class Failures(ranks.TestCase):
-    def test_receive_that_is_too_small_raises(self):
+    def test_too_small_receive_raises(self):
         self.all_equal(ranks.run(2, too_small), True)
 
     def test_killed_peer_ends_a_receive(self):
@@ -467,29 +467,29 @@ class Failures(ranks.TestCase):
     def test_destroy_cancels_pending_work(self):
         self.assertIn("CANCELLED", ranks.run(2, destroyed_with_pending)[0])
 
-    def test_groups_are_made_repeatedly_over_one_store(self):
+    def test_groups_can_be_recreated_over_one_store(self):
         self.all_equal(ranks.run(2, made_again), [0.0, 1.0, 2.0])
 
-    def test_groups_may_be_destroyed_as_soon_as_they_are_made(self):
+    def test_groups_can_be_destroyed_immediately_after_creation(self):
         self.all_equal(ranks.run(4, short_lived), True)
 
     def test_new_process_replaces_a_killed_rank(self):
         self.all_equal(ranks.run(2, replaced), 3.0)
 
-    def test_stopped_rank_ends_a_receive_at_the_deadline(self):
+    def test_receive_from_a_stopped_rank_ends_at_the_deadline(self):
         text, seconds = ranks.run(2, stopped)[0]
         self.assertIn("TIMED_OUT", text)
         self.assertLess(seconds, 5)
 
-    def test_forked_child_has_no_effect(self):
+    def test_forked_child_does_not_disturb_the_group(self):
         self.all_equal(ranks.run(2, forked), True)
 
-    def test_workers_of_a_data_loader_have_no_effect(self):
+    def test_data_loader_workers_do_not_disturb_the_group(self):
         self.all_equal(ranks.run(2, loads_data), sum(range(64)))
 
 
 class Registration(unittest.TestCase):
-    def test_backend_may_be_registered_repeatedly(self):
+    def test_backend_can_be_registered_repeatedly(self):
         for _ in range(3):
             hetcomm.torch.register()
         self.assertIn("hetcomm", dist.Backend.backend_list)

@@ -83,7 +83,7 @@ class Synchronous(ranks.TestCase):
     def test_training_continues_in_callbacks_of_futures(self):
         self.all_equal(ranks.run(2, futures), True)
 
-    def test_ranks_of_device_and_host_mix_in_one_operation(self):
+    def test_device_and_host_ranks_share_an_operation(self):
         self.all_equal(ranks.run(2, mixed), True)
 
 

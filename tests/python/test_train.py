@@ -29,7 +29,7 @@ def compare(*options):
 
 
 class Training(unittest.TestCase):
-    def test_backends_agree_with_one_process(self):
+    def test_backends_give_the_same_losses_as_one_process(self):
         with tempfile.TemporaryDirectory(prefix="hetcomm-test-") as folder:
             plot = pathlib.Path(folder) / "train.svg"
             options = ["--rounds", "1", "--steps", "12", "--plot", str(plot)]
@@ -74,11 +74,11 @@ class Pipelines(unittest.TestCase):
         self.assertLess(said["losses"][-1], said["losses"][0])
         return said
 
-    def test_pipeline_of_single_ranks_with_two_stages_each_trains_bit_for_bit(self):
+    def test_two_stages_per_rank_train_bit_identically(self):
         said = self.trained(2, "--double", "--schedule", "zb-v")
         self.assertEqual((said["loss_difference"], said["parameter_difference"]), (0, 0))
 
-    def test_unequal_pipelines_and_stages_train_to_rounding(self):
+    def test_unequal_pipelines_and_stages_match_within_rounding(self):
         said = self.trained(4, "--double", "--stages", "2,1/1")
         self.assertLess(said["loss_difference"], 1e-10)
         self.assertLess(said["parameter_difference"], 1e-10)
@@ -93,7 +93,7 @@ class Complaints(unittest.TestCase):
     def test_rounding_difference_gives_no_complaint(self):
         self.assertEqual(self.complaints([3.0, 2.5, 2.0000002]), [])
 
-    def test_curve_that_differs_gives_a_complaint(self):
+    def test_differing_curve_gives_a_complaint(self):
         self.assertIn("away from", self.complaints([3.0, 2.6, 2.0])[0])
         self.assertIn("away from", self.complaints([3.0, 2.5])[0])
         self.assertIn("away from", self.complaints([3.0, float("nan"), 2.0])[0])

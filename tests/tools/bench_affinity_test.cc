@@ -46,7 +46,7 @@ TEST(BenchAffinity, UnknownAddressSelectsANumaNode) {
   EXPECT_EQ(device_nics(kMachine, "0000:99:00.0", 5).name, "numa4");
 }
 
-TEST(BenchAffinity, InvalidTopologyNamesNoDevice) {
+TEST(BenchAffinity, InvalidTopologyGivesNoDevice) {
   for (const char* text : {"", "{", "[]", "{}", R"({"affinity": {"numa_nodes": []}})"}) {
     EXPECT_EQ(device_nics(text, "", 0).name, "") << text;
   }
@@ -69,12 +69,12 @@ TEST(BenchAffinity, RanksWithTheSameLocalNumberFormPairs) {
   EXPECT_THAT(affinity_pairs({"x", "y", "z", "w"}), ElementsAre(Pair(0, 1), Pair(2, 3)));
 }
 
-TEST(BenchAffinity, RanksOfASingleHostFormPairs) {
+TEST(BenchAffinity, RanksOfASingleHostArePairedInOrder) {
   EXPECT_THAT(affinity_pairs({"x", "x", "x", "x", "x"}), ElementsAre(Pair(0, 1), Pair(2, 3)));
   EXPECT_THAT(affinity_pairs({"x"}), IsEmpty());
 }
 
-TEST(BenchAffinity, LocalNumbersCountTheRanksOfAHost) {
+TEST(BenchAffinity, LocalNumbersCountRanksWithinEachHost) {
   EXPECT_THAT(local_numbers({"x", "y", "x", "x", "y"}), ElementsAre(0U, 0U, 1U, 2U, 1U));
 }
 

@@ -72,7 +72,7 @@ class Missing(unittest.TestCase):
                     self.assertIn(word, told)
             self.assertFalse(os.path.exists(f"{folder}/x.svg"))
 
-    def test_python_that_does_not_run_is_named(self):
+    def test_error_names_a_python_that_does_not_run(self):
         env = environment(HETCOMM_PYTHON="/no/such/python")
         told = self.refused(*self.LONG, "--compare", "memcpy", env=env)
         self.assertIn("/no/such/python does not run", told)
@@ -131,7 +131,7 @@ class Peers(unittest.TestCase):
         self.assertEqual({row["impl"] for row in document["rows"]}, {"hetcomm"})
         self.assertTrue(any("left out" in note and "no route" in note for note in document["meta"]["notes"]))
 
-    def test_runner_that_cannot_be_compiled_is_named_with_the_first_error(self):
+    def test_runner_compile_failure_is_reported_with_the_first_error(self):
         with tempfile.TemporaryDirectory() as folder:
             compiler = write_program(pathlib.Path(folder, "c++"),
                                      "#!/bin/sh\necho In file included >&2\necho 'x.h:1: error: no luck' >&2\nexit 1\n")
@@ -148,7 +148,7 @@ class Peers(unittest.TestCase):
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertIn("iperf3-3.", {row["impl"][:9] for row in json.loads(result.stdout)["rows"]})
 
-    def test_peer_whose_path_is_too_long_does_not_stop_the_others(self):
+    def test_peer_with_a_too_long_path_does_not_stop_the_others(self):
         with tempfile.TemporaryDirectory() as folder:
             result = bench("bandwidth", *QUICK, "--compare", "mpi,memcpy", "--peer", "mpi=/" + "x" * 300, "--peers",
                            folder, "--rounds", "1", "--format", "json")
@@ -167,7 +167,7 @@ class Pairs(unittest.TestCase):
                 self.assertLess(time.monotonic() - begin, 8)
                 self.assertEqual(os.listdir(folder), [], "no client")
 
-    def test_a_server_that_fails_ends_its_client(self):
+    def test_failing_server_ends_its_client(self):
         port = pairs.free_port()
         server = ("import socket, sys, time; s = socket.socket(); s.bind(('127.0.0.1', int(sys.argv[1]))); "
                   "s.listen(); time.sleep(1); sys.exit(5)")
@@ -186,7 +186,7 @@ class Pairs(unittest.TestCase):
             measured = self.fields(line)
             self.assertAlmostEqual(measured["messages"] * size / measured["total_us"], 8)
 
-    def test_a_table_of_perftest_becomes_a_measurement(self):
+    def test_perftest_table_is_parsed_as_a_measurement(self):
         line = " 8       1000   8.23   8213.71   8.43     \t       9.50      \t1609.67\t\t26.48 \t\t13.71 "
         measured = self.fields(pairs.perftest_line(line, "put_latency", 8, 1))
         self.assertEqual((measured["iterations"], measured["min_us"], measured["p50_us"], measured["p999_us"]),
@@ -237,12 +237,12 @@ class Pictures(unittest.TestCase):
         self.assertEqual(panel.series[0].spots, [(1000, 40)])
         self.assertIn("median of 15 rounds", panel.unit)
 
-    def test_an_average_is_not_called_a_median(self):
+    def test_average_is_not_labelled_as_a_median(self):
         panel, = plot.panels_of(document_of(row_of("latency", "iperf3-3.12", "tcp", p50_us=None)))
         self.assertEqual(panel.series[0].spots, [(1000, 40)])
         self.assertIn("(average)", panel.series[0].name)
 
-    def test_an_implementation_has_one_colour_in_all_pictures(self):
+    def test_implementation_keeps_its_colour_in_all_plots(self):
         one = colours(row_of("latency", "hetcomm", "shm"), row_of("latency", "gloo-1.0", "tcp"),
                       row_of("bandwidth", "openmpi-5.0.11/no-cma", "shm"),
                       row_of("bandwidth", "openmpi-5.0.11/tcp", "tcp"), row_of("bandwidth", "hetcomm", "tcp"))
@@ -291,7 +291,7 @@ class Pictures(unittest.TestCase):
         for document in (document_of(), []):
             self.assertIn(b"</svg>", self.drawn(document))
 
-    def test_the_same_figures_make_the_same_file(self):
+    def test_same_document_is_drawn_identically(self):
         document = document_of(row_of("latency", "hetcomm", "shm"))
         self.assertEqual(self.drawn(document), self.drawn(document))
 

@@ -14,7 +14,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-TEST(Launch, InputReachesTheProcessWhole) {
+TEST(Launch, AllInputReachesTheProcess) {
   Process process;
   process.command = {"sh", "-c", "wc -c; wc -c"};
   process.input = std::string(1 << 20, 'x');

@@ -143,7 +143,7 @@ std::vector<Measurement> measure(const std::string& test, bool loses) {
 
 class OneSidedLoop : public ::testing::TestWithParam<const char*> {};
 
-TEST_P(OneSidedLoop, CountsOperationsAndReportsNoWrongByte) {
+TEST_P(OneSidedLoop, CountsOperationsAndFindsNoWrongBytes) {
   const std::vector<Measurement> measurements = measure(GetParam(), false);
   ASSERT_EQ(measurements.size(), 2U);
   for (const Measurement& measured : measurements) {

@@ -46,7 +46,7 @@ Trial trial_of(int round, const std::string& placement, std::vector<Row> rows) {
   return {round, placement, 0.05, std::move(rows)};
 }
 
-TEST(Workload, WorkloadReadsBackFromItsWords) {
+TEST(Workload, EncodingAndDecodingPreservesTheWorkload) {
   Work work;
   work.workload.test = "bandwidth";
   work.workload.iterations = 12345678901;
@@ -75,7 +75,7 @@ TEST(Workload, UnknownWordsAreRefused) {
   }
 }
 
-TEST(Measurement, MeasurementReadsBackFromItsLine) {
+TEST(Measurement, EncodingAndDecodingPreservesTheMeasurement) {
   Measurement measured;
   measured.point = {4096, 16};
   measured.iterations = 100;
@@ -91,7 +91,7 @@ TEST(Measurement, MeasurementReadsBackFromItsLine) {
   EXPECT_TRUE(std::isnan(decoded.min_us));
 }
 
-TEST(Measurement, OtherPrintedLinesAreIgnored) {
+TEST(Measurement, OtherOutputLinesAreIgnored) {
   Measurement measured;
   for (const char* line :
        {"", "R", "R ", "Rank 0 is here", "R bytes=8", "R iterations=0", "warning: R "}) {
@@ -99,7 +99,7 @@ TEST(Measurement, OtherPrintedLinesAreIgnored) {
   }
 }
 
-TEST(Points, SizesGrowByTheFactorAndFitTheBuffers) {
+TEST(Points, SizesGrowByTheFactorAndWindowsFitTheBuffers) {
   const std::vector<Point> points = make_points(8, 1 << 20, 8, 64, 8 << 20);
   ASSERT_EQ(points.size(), 6U);
   EXPECT_EQ(points.back().bytes, 262144U);
@@ -132,7 +132,7 @@ TEST(Samples, PercentilesOfOneSampleAreEqual) {
   EXPECT_EQ(measured.stdev_us, 0);
 }
 
-TEST(Pattern, FindsEveryWrongByte) {
+TEST(Pattern, CorruptedByteIsCounted) {
   for (const uint64_t size : {uint64_t{1}, uint64_t{7}, uint64_t{8}, uint64_t{4097}}) {
     std::vector<uint8_t> bytes(size);
     fill_pattern(bytes.data(), size, 9);
@@ -149,7 +149,7 @@ TEST(Pattern, FindsEveryWrongByte) {
   }
 }
 
-TEST(Row, AverageAndBandwidthComeFromTheTotal) {
+TEST(Row, AverageAndBandwidthDeriveFromTheTotalTime) {
   Work work;
   work.workload.test = "bibandwidth";
   Measurement measured;
@@ -166,7 +166,7 @@ TEST(Row, AverageAndBandwidthComeFromTheTotal) {
   EXPECT_EQ(row.path, "put");
 }
 
-TEST(Row, OverlapIsTheShareOfTimeHidden) {
+TEST(Row, OverlapIsTheShareOfCommunicationTimeHidden) {
   Measurement measured;
   measured.idle_us = 10;
   measured.compute_us = 100;
@@ -178,7 +178,7 @@ TEST(Row, OverlapIsTheShareOfTimeHidden) {
   EXPECT_EQ(overlap_percent(measured), 0);
 }
 
-TEST(Row, StagingForecastIsThatOfTheSlowestStage) {
+TEST(Row, StagingForecastIsLimitedByTheSlowestStage) {
   Work work;
   work.workload.test = "staging";
   work.first_memory = work.second_memory = "sim-handle";
@@ -251,7 +251,7 @@ TEST(Ratios, RowsWithoutAFigureGiveNoRatio) {
   EXPECT_TRUE(ratios_of({empty}, {}).empty());
 }
 
-TEST(Medians, MediansComeFromOnePlacementAndKeepWrongBytes) {
+TEST(Medians, MediansUseOnePlacementAndKeepWrongByteCounts) {
   std::vector<Trial> trials;
   for (int round = 0; round < 5; ++round) {
     trials.push_back(
@@ -265,7 +265,7 @@ TEST(Medians, MediansComeFromOnePlacementAndKeepWrongBytes) {
   EXPECT_THAT(median_rows(trials, "elsewhere")[0].avg_us, DoubleNear(3, 1e-9));
 }
 
-TEST(Texts, SizesPrintInShortForm) {
+TEST(Texts, SizesAndNumbersAreAbbreviated) {
   EXPECT_EQ(size_text(8), "8");
   EXPECT_EQ(size_text(1536), "1536");
   EXPECT_EQ(size_text(65536), "64K");
@@ -339,7 +339,7 @@ TEST(Render, TablesNameTheirColumns) {
   EXPECT_THAT(osu, HasSubstr("One Sided Fetch and Add Rate Test"));
 }
 
-TEST(Render, CsvHasTheNumbersOfTheTable) {
+TEST(Render, CsvAndTableShowTheSameNumbers) {
   Report report;
   Row row = row_of("latency", "hetcomm", 8, 3);
   row.avg_us = 12.3456789;
@@ -375,7 +375,7 @@ TEST(Render, CsvHasTheNumbersOfTheTable) {
             "7.00");
 }
 
-TEST(Render, EmptyReportGivesATable) {
+TEST(Render, EmptyReportStillRenders) {
   EXPECT_THAT(render_table(Report{}), HasSubstr("hetcomm_bench"));
 }
 

@@ -275,7 +275,7 @@ class Formats(Runs):
             self.assertAlmostEqual(row["bandwidth_MBps"], row["bytes"] / row["avg_us"],
                                    delta=row["bandwidth_MBps"] * 1e-3)
 
-    def test_number_of_iterations_is_the_requested_one(self):
+    def test_requested_number_of_iterations_is_run(self):
         rows = json.loads(self.run_ok("latency", "-b", "8", "-e", "8", "-n", "123", "-w", "0",
                                       "--transport", "shm", "--format", "json"))["rows"]
         self.assertEqual(rows[0]["iterations"], 123)
@@ -287,7 +287,7 @@ class Formats(Runs):
             self.assertLessEqual(set(FIELDS), set(line))
             self.assertGreater(float(line["avg_us"]), 0)
 
-    def test_table_states_how_it_was_measured(self):
+    def test_table_describes_the_measurement(self):
         text = self.run_ok("latency", *SHORT, "--check")
         for words in ("one way", "t_typical[usec]", "99.9%[usec]", "transport", "path", "#wrong"):
             self.assertIn(words, text)
@@ -328,7 +328,7 @@ class Formats(Runs):
             self.assertEqual(done.returncode, 1)
             self.assertEqual(kept.read_text(), "old")
 
-    def test_overlap_runs_in_both_modes(self):
+    def test_overlap_is_measured_in_both_progress_modes(self):
         rows = json.loads(self.run_ok("overlap", "-b", "64K", "-e", "256K", "--transport", "shm",
                                       "--seconds", "0.01", "--check", "--format", "json"))["rows"]
         self.assertEqual({row["progress"] for row in rows}, {"caller", "thread"})
@@ -344,7 +344,7 @@ class Formats(Runs):
                                               "--format", "json"))["rows"]
                 self.assertTrue(all(row["wrong"] == 0 and row["memory"] == memory for row in rows))
 
-    def test_more_ranks_than_cores_exchange_correct_data(self):
+    def test_five_ranks_exchange_correct_data(self):
         rows = json.loads(self.run_ok("msgrate", "--ranks", "5", "-b", "8", "-e", "1K", "-f", "128",
                                       "--seconds", "0.005", "--check", "--format", "json"))["rows"]
         self.assertTrue(all(row["ranks"] == 5 and row["wrong"] == 0 for row in rows))
@@ -391,14 +391,14 @@ class Pipelines(Runs):
         self.assertEqual(rows["1f1b"]["forecast_us"], 0)
         self.assertEqual((rows["1f1b"]["replayed_us"], rows["1f1b"]["replayed_runs_us"]), (0, []))
 
-    def test_items_in_flight_and_item_size_are_the_requested_ones(self):
+    def test_requested_window_and_item_size_are_used(self):
         rows = self.run_pipeline("--schedules", "1f1b", "--stage-ms", "0.5", "--window", "5", "-b", "64K")
         self.assertEqual((rows["1f1b"]["in_flight"], rows["1f1b"]["item_bytes"]), (5, 65536))
         self.assertIn("forecast", self.run_ok("pipeline", "--micro-batches", "2,4", "--rounds", "1", "--stage-ms",
                                               "0.1"))
 
 
-    def test_picture_has_every_schedule(self):
+    def test_plot_has_every_schedule(self):
         env = environment(HETCOMM_PYTHON=python_with_matplotlib())
         with tempfile.TemporaryDirectory() as folder:
             plot = f"{folder}/p.svg"
@@ -410,7 +410,7 @@ class Pipelines(Runs):
 
 
 class Simulation(Runs):
-    def test_auto_is_close_to_the_best_plan_that_it_may_choose(self):
+    def test_auto_is_within_five_percent_of_the_best_plan(self):
         """The simulation of flows knows nothing of the forecasts by which auto chooses."""
         cases = ["16x1:1x16", "8x2:4x4", "4x4:2x2r4", "2x2p4:4x4", "1x1:1x1r16"]
         rows = json.loads(self.run_ok("reshard", "--simulate", "--cases", ",".join(cases), "--format",
@@ -586,7 +586,7 @@ class SlowWire(Hosts):
 
 
 class Usage(unittest.TestCase):
-    def test_bad_options_are_named(self):
+    def test_errors_name_the_invalid_option(self):
         cases = {
             ("latnecy",): "latnecy",
             ("latency", "--no-such-option"): "--no-such-option",
@@ -658,7 +658,7 @@ class Usage(unittest.TestCase):
                 self.assertIn(named, result.stderr)
                 self.assertEqual(result.stdout, "")
 
-    def test_mistyped_word_is_answered_with_the_nearest(self):
+    def test_typo_suggests_the_nearest_word(self):
         for words, told in ((("latnecy",), "'latency'"), (("all_reduce",), "'allreduce'"),
                             (("latency", "--compair", "mpi"), "'--compare'"),
                             (("latency", "--format", "jsn"), "'json'"),
@@ -667,7 +667,7 @@ class Usage(unittest.TestCase):
                 self.assertIn(f"did you mean {told}?", bench(*words).stderr)
         self.assertNotIn("did you mean", bench("latency", "--format", "parquet").stderr)
 
-    def test_options_are_accepted_in_any_place_and_in_short_forms(self):
+    def test_options_are_accepted_in_any_order_and_in_short_form(self):
         for words in (("--transport", "shm,tcp", "latency"), ("latency", "--transport=shm,tcp"),
                       ("--transport", "shm", "--transport", "tcp", "latency")):
             with self.subTest(words), tempfile.TemporaryDirectory() as folder:
@@ -694,7 +694,7 @@ class Usage(unittest.TestCase):
             self.assertIn(f"\n  {option} ", text)
         self.assertIn("hetcomm_bench", bench("--version").stdout)
 
-    def test_unwritable_output_fails_and_is_named(self):
+    def test_error_names_an_unwritable_output_file(self):
         result = bench("latency", *SHORT, "--transport", "shm", "-o", "/no/such/folder/file")
         self.assertEqual(result.returncode, 1)
         self.assertIn("/no/such/folder/file", result.stderr)
@@ -709,7 +709,7 @@ class Usage(unittest.TestCase):
 
 
 class Comparison(unittest.TestCase):
-    def test_missing_peer_is_named(self):
+    def test_error_names_a_missing_peer(self):
         with tempfile.TemporaryDirectory() as folder:
             env = environment(PATH=folder, CXX="/no/such/compiler")
             for peer in ("mpi", "iperf3", "gloo", "perftest"):
@@ -720,7 +720,7 @@ class Comparison(unittest.TestCase):
                     self.assertIn(f"--compare {peer}:", result.stderr)
                     self.assertIn("nothing to compare with", result.stderr)
 
-    def test_reason_why_no_peer_takes_part_is_given(self):
+    def test_reason_for_leaving_out_every_peer_is_given(self):
         result = bench("latency", *SHORT, "--compare", "memcpy")
         self.assertEqual(result.returncode, 1)
         self.assertIn("memcpy is left out of latency", result.stderr)
@@ -821,7 +821,7 @@ class Lifetime(unittest.TestCase):
 
 
 class Places(unittest.TestCase):
-    def test_environment_variables_make_a_rank(self):
+    def test_launcher_variables_form_a_job(self):
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
@@ -851,7 +851,7 @@ class Places(unittest.TestCase):
                          [(r["test"], r["bytes"], r["avg_us"]) for r in client])
         self.assertTrue(listener)
 
-    def test_missing_listener_is_given_up(self):
+    def test_connecting_to_a_missing_listener_times_out(self):
         with socket.socket() as probe:  # bound, and nobody listens
             probe.bind(("127.0.0.1", 0))
             begin = time.monotonic()

@@ -19,7 +19,7 @@ LOG = """# ninja log v5
 
 
 class BuildTimesTest(unittest.TestCase):
-    def test_rebuilt_output_has_its_last_time(self):
+    def test_rebuilt_output_uses_its_latest_time(self):
         times = build_times.read_log(LOG)
         self.assertEqual(times["src/core/CMakeFiles/hetcomm_core.dir/job.cc.o"], 1.0)
 

@@ -21,13 +21,13 @@ class CheckCommentsTest(unittest.TestCase):
         self.assertEqual(len(faults), 1, faults)
         self.assertIn(expected, faults[0])
 
-    def test_sentences_pass(self):
+    def test_full_sentences_pass(self):
         self.assertEqual(self.faults("// A sentence names who acts.\nint a;  // of the sender\n"), [])
 
     def test_long_line_is_caught(self):
         self.assert_caught("// " + "x" * 98 + "\n", "101 columns")
 
-    def test_raw_strings_may_be_long(self):
+    def test_raw_strings_can_be_long(self):
         self.assertEqual(self.faults('const char* text = R"(\n' + "x" * 200 + '\n)";\n'), [])
 
     def test_fragments_are_caught(self):
@@ -35,7 +35,7 @@ class CheckCommentsTest(unittest.TestCase):
             for form in ("// {}\n", "  /* {} */\n", "int a;  // {}\n"):
                 self.assert_caught(form.format(begin), "begins with")
 
-    def test_continued_line_may_begin_with_any_word(self):
+    def test_continued_line_can_begin_with_any_word(self):
         self.assertEqual(self.faults("// The sender knows\n// What it does here.\n"), [])
 
     def test_files_of_other_languages_are_ignored(self):

@@ -46,11 +46,11 @@ class CheckUnits(unittest.TestCase):
             below = f"src/core/f{i - 1}.h" if i > 0 else "src/base/ground.h"
             self.write(f"src/core/f{i}.h", f'#pragma once\n#include "{below}"\n')
 
-    def test_room_at_the_floor_limit_passes(self):
+    def test_dependency_depth_at_the_limit_passes(self):
         self.tower(check_units.MAX_FLOORS)
         self.assertEqual(self.problems(), [])
 
-    def test_room_with_too_many_floors_is_caught(self):
+    def test_dependency_depth_above_the_limit_is_caught(self):
         self.tower(check_units.MAX_FLOORS + 1)
         top = check_units.MAX_FLOORS
         self.assertEqual(self.problems(), [f"src/core/f{top} stands on floor {top + 1} of its room (at most {top})"])
@@ -87,7 +87,7 @@ class CheckUnits(unittest.TestCase):
         for other in ((31, 50), (30, 49)):
             self.assertRegex(self.problems_but_for({"src/core/large:Large": other})[0], "LARGE_CLASSES says")
 
-    def test_listed_class_that_is_small_or_gone_is_caught(self):
+    def test_listed_class_that_is_small_or_missing_is_caught(self):
         self.large_class(3, 4)
         self.assertRegex(self.problems_but_for({"src/core/large:Large": (30, 50)})[0], "still lists")
         self.assertRegex(self.problems_but_for({"src/core/other:Other": (30, 50)})[0], "which is gone")

@@ -53,13 +53,13 @@ class Plugins(unittest.TestCase):
                 self.assertEqual(row["memory"].replace("plugin:", ""), memory.replace("plugin:", ""))
                 self.assertGreater(row["copy_us"], 0)
 
-    def test_unknown_kind_is_refused_with_the_known_ones(self):
+    def test_error_for_an_unknown_kind_lists_the_known_ones(self):
         result = run(INFO, HETCOMM_DEVICES="acme:7", HETCOMM_DEVICE_PLUGINS=GOOD)
         self.assertEqual(result.returncode, 1)
         self.assertIn("HETCOMM_DEVICES: 'acme' is no kind of device; there are ", result.stderr)
         self.assertIn("example", result.stderr)
 
-    def test_invalid_plugin_is_named_with_the_reason(self):
+    def test_error_names_an_invalid_plugin_and_the_reason(self):
         for variables, text in (
                 ({"HETCOMM_DEVICE_PLUGINS": "/nowhere/x.so"}, "/nowhere/x.so"),
                 ({"HETCOMM_DEVICE_PLUGINS": BAD, "HETCOMM_TEST_WRONG": "version"}, "of version 2"),
@@ -73,7 +73,7 @@ class Plugins(unittest.TestCase):
                 self.assertIn(text, result.stderr)
                 self.assertIn("ABI", result.stdout)
 
-    def test_plugin_that_ends_the_process_is_named(self):
+    def test_error_names_a_plugin_that_ends_the_process(self):
         result = run(INFO, HETCOMM_DEVICE_PLUGINS=f"{GOOD},{BAD}", HETCOMM_DEVICES="example",
                      HETCOMM_TEST_WRONG="crashes")
         self.assertEqual(result.returncode, 1)

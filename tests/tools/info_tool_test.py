@@ -71,7 +71,7 @@ class Page(unittest.TestCase):
         for section in ("version", "abi_version", "build", "variables", "devices", "transports"):
             self.assertTrue(everything[section] or section == "abi_version", section)
 
-    def test_mistyped_word_is_answered_with_the_nearest(self):
+    def test_typo_suggests_the_nearest_word(self):
         for words, told in ((("explian",), "did you mean 'explain'?"),
                             (("--transport",), "did you mean '--transports'?"),
                             (("explain", "--pere", "1"), "did you mean '--peer'?"),
@@ -85,7 +85,7 @@ class Page(unittest.TestCase):
 
 
 class Variables(unittest.TestCase):
-    def test_variables_state_their_values_and_ranges(self):
+    def test_variable_descriptions_give_values_and_ranges(self):
         listed = json.loads(info("--variables", "--format", "json").stdout)["variables"]
         meaning = {row["name"]: row["meaning"] for row in listed}
         self.assertIn("caller|thread", meaning["HETCOMM_PROGRESS"])
@@ -93,7 +93,7 @@ class Variables(unittest.TestCase):
         self.assertIn("64K to 1G", meaning["HETCOMM_SHM_RING_BYTES"])
         self.assertIn("0 to 255", meaning["HETCOMM_RDMA_TRAFFIC_CLASS"])
 
-    def test_wrong_value_is_refused_with_the_accepted_ones(self):
+    def test_error_for_an_invalid_value_lists_the_accepted_ones(self):
         for value, told in (("HETCOMM_TIMEOUT=abc", "500ms"), ("HETCOMM_RAILS=0", "1 to 64"),
                             ("HETCOMM_TRANSPORTS=shmm", "self, shm, rdma, tcp")):
             with self.subTest(value):
@@ -161,7 +161,7 @@ class TimeLimits(unittest.TestCase):
 
 
 class Explain(unittest.TestCase):
-    def test_every_transport_is_named(self):
+    def test_explain_names_every_transport(self):
         for added in ({}, {"HETCOMM_TRANSPORTS": "tcp"}):
             with self.subTest(added):
                 result = info("explain", **added)
@@ -257,7 +257,7 @@ class Explain(unittest.TestCase):
         self.assertEqual(result.stdout, "")
         self.assertEqual(result.stderr.count("rank 5"), 1, result.stderr)
 
-    def test_wrong_value_gives_one_error(self):
+    def test_invalid_value_gives_one_error(self):
         result = info("explain", HETCOMM_RAILS="0")
         self.assertEqual(result.returncode, 1)
         self.assertEqual(len(result.stderr.splitlines()), 1, result.stderr)
@@ -286,14 +286,14 @@ class Topology(unittest.TestCase):
         self.assertEqual(rows["numa1"], ["SYS", "SYS", "NODE*", "NODE", "NODE"])
         self.assertIn("nic4 eno1, 10 Gbit/s, up, 192.168.0.0/24", text)
 
-    def test_json_of_a_machine_gives_the_same_decisions(self):
+    def test_json_copy_of_a_machine_gives_the_same_drawing(self):
         with tempfile.TemporaryDirectory() as folder:
             for machine in sorted(MACHINES.glob("*.xml")):
                 path = pathlib.Path(folder) / "copy.json"
                 path.write_text(self.drawn("--file", str(machine), "--format", "json"))
                 self.assertEqual(self.drawn("--file", str(path)), self.drawn("--file", str(machine)), machine)
 
-    def test_transports_use_the_nics_that_are_named(self):
+    def test_named_nic_sets_the_interface_variables(self):
         usable = [nic for nic in json.loads(self.drawn("--format", "json")).get("nics", [])
                   if nic["state"] == "up" and "interface" in nic]
         if not usable:
@@ -343,13 +343,13 @@ class Topology(unittest.TestCase):
         self.assertEqual(rows["acc0"][:2], ["-", "NODE*"])
         self.assertEqual(rows["acc1"], ["-", "-", "-", "-", "SYS*"])
 
-    def test_file_may_have_any_name(self):
+    def test_file_name_can_contain_special_characters(self):
         with tempfile.TemporaryDirectory() as folder:
             path = pathlib.Path(folder) / "a; b=c.xml"
             shutil.copy(MACHINES / "four_nics.xml", path)
             self.assertEqual(self.drawn("--file", str(path)).count("acc1"), self.drawn("--file", str(MACHINES / "four_nics.xml")).count("acc1"))
 
-    def test_unusable_rule_or_file_is_named(self):
+    def test_error_names_an_unusable_rule_or_file(self):
         for nic, reason in (("mlx5_9", "no NIC is called 'mlx5_9'; this host has mlx5_0:1"),
                             ("^*", "no NIC is left that is up"), ("gpu0=mlx5_0", "'gpu0' is no accelerator")):
             result = info("topology", "--file", str(MACHINES / "four_nics.xml"), HETCOMM_NIC=nic)
@@ -620,13 +620,13 @@ class Schedule(unittest.TestCase):
             told = json.loads(self.answer("schedule", str(question), "--format", "json"))
             self.assertEqual(told["forecast"]["total_ns"], total())
 
-    def test_unsound_schedules_are_explained(self):
+    def test_deadlocked_schedule_is_explained(self):
         with tempfile.TemporaryDirectory() as folder:
             csv = pathlib.Path(folder, "schedule.csv")
             csv.write_text("0F0,0B0\n1B0,1F0\n")
             self.assertIn("rank 0 waits at 0B0 for 1B0 of rank 1", self.refusal("schedule", str(csv)))
 
-    def test_wrong_arguments_are_named(self):
+    def test_errors_name_invalid_schedule_arguments(self):
         for words, told in (
             (("1f1c", "--ranks", "2", "--micro-batches", "2"), "did you mean '1f1b'?"),
             (("1f1b", "--ranks", "2"), "needs --ranks and --micro-batches"),

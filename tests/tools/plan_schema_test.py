@@ -51,7 +51,7 @@ class Schema(unittest.TestCase):
     def faults(self, document):
         return [f"{fault.json_path}: {fault.message}" for fault in self.validator.iter_errors(document)]
 
-    def test_schema_is_sound(self):
+    def test_schema_is_valid(self):
         Draft202012Validator.check_schema(self.schema)
 
     def test_every_object_is_closed_and_every_field_described(self):
@@ -74,7 +74,7 @@ class Schema(unittest.TestCase):
             with self.subTest(path.name):
                 self.assertEqual(self.faults(json.loads(path.read_text(encoding="utf-8"))), [])
 
-    def test_fields_with_defaults_may_be_left_out(self):
+    def test_fields_with_defaults_can_be_omitted(self):
         def without_defaults(value, schema):
             if "$ref" in schema:
                 return without_defaults(value, self.schema["$defs"][schema["$ref"].split("/")[-1]])
@@ -100,7 +100,7 @@ class Schema(unittest.TestCase):
         self.assertEqual(len(plans), 1)
         self.assertEqual(self.faults(plans[0]), [])
 
-    def test_bad_plans_are_refused_where_a_schema_can_tell(self):
+    def test_schema_refuses_the_bad_plans_it_can_detect(self):
         expected = json.loads((self.plans / "bad/expected.json").read_text())
         self.assertGreaterEqual(len(expected), 30)
         for name, entry in expected.items():

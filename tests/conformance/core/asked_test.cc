@@ -139,7 +139,7 @@ Factories plain(bool shm) {
   return factories;
 }
 
-class Asked : public ::testing::TestWithParam<AskedCase> {
+class AccessRequests : public ::testing::TestWithParam<AskedCase> {
  protected:
   static void run(const std::function<void(CoreMember&)>& body) {
     run_core_job(
@@ -148,7 +148,7 @@ class Asked : public ::testing::TestWithParam<AskedCase> {
   }
 };
 
-TEST_P(Asked, OwnerHoldsABoundedNumberOfRequests) {
+TEST_P(AccessRequests, OwnerHoldsABoundedNumberOfRequests) {
   for (const uint64_t length : {uint64_t{8}, kLarge}) {
     const uint64_t count = length == kLarge ? 4 * kMaxAsked : 100'000;
     std::atomic<bool> done{false};
@@ -178,7 +178,7 @@ TEST_P(Asked, OwnerHoldsABoundedNumberOfRequests) {
 
 // Neither rank answers before it has sent all of its requests. Requests that wait at both ranks do
 // not block the answers.
-TEST_P(Asked, RequestsCompleteIfBothRanksAskEachOther) {
+TEST_P(AccessRequests, RequestsCompleteIfBothRanksAskEachOther) {
   run([](CoreMember& me) {
     Window window(me, kBytes);
     Asker asker(me, window);
@@ -189,7 +189,7 @@ TEST_P(Asked, RequestsCompleteIfBothRanksAskEachOther) {
   });
 }
 
-TEST_P(Asked, CancelledOperationsReturnTheirPlaces) {
+TEST_P(AccessRequests, CancelledOperationsReturnTheirSlots) {
   std::atomic<bool> asleep{true};
   run([&](CoreMember& me) {
     Window window(me, kBytes);
@@ -216,7 +216,7 @@ TEST_P(Asked, CancelledOperationsReturnTheirPlaces) {
 }
 
 // The answer does not queue behind sends that wait for receives.
-TEST_P(Asked, GetsAreAnsweredWhileSendsWait) {
+TEST_P(AccessRequests, GetsAreAnsweredWhileSendsWait) {
   run([](CoreMember& me) {
     Window window(me, kBytes);
     constexpr uint64_t kSends = kMaxAnnounced + 100;
@@ -245,7 +245,7 @@ TEST_P(Asked, GetsAreAnsweredWhileSendsWait) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Over, Asked,
+INSTANTIATE_TEST_SUITE_P(Over, AccessRequests,
                          ::testing::Values(AskedCase{"tcp", false, ""},
                                            AskedCase{"tcp_thread", false, "PROGRESS=thread;"},
                                            AskedCase{"shm", true, ""},
@@ -253,7 +253,7 @@ INSTANTIATE_TEST_SUITE_P(Over, Asked,
                          [](const auto& test) { return test.param.name; });
 
 // In every round, on both ranks, connections fail and operations are cancelled and started.
-TEST(AskedFaults, RequestLimitHoldsWhileConnectionsFail) {
+TEST(AccessRequestFaults, RequestLimitHoldsWhileConnectionsFail) {
   for (const size_t instances : {size_t{1}, size_t{3}}) {
     std::atomic<uint64_t> broken{0};
     run_core_job(
@@ -402,7 +402,7 @@ TEST_F(PlayedPeer, TooManyGrantsEndTheSend) {
   EXPECT_EQ(me_.finish(send).code(), Code::kPeerLost);
 }
 
-TEST_F(PlayedPeer, ReceiverLearnsOfSendsThatAnAbortEnds) {
+TEST_F(PlayedPeer, AbortedSendsAreWithdrawnFromTheReceiver) {
   std::vector<std::byte> bytes(kLarge);
   std::vector<Operation*> sends;
   for (uint64_t i = 0; i < 5; ++i) {

@@ -85,7 +85,7 @@ Status pass(CoreMember& me, int sender, std::vector<std::byte>& bytes, uint64_t 
 
 class BlackHoles : public ::testing::TestWithParam<uint64_t> {};
 
-TEST_P(BlackHoles, LongMessageIsUnreachableOnBothRanks) {
+TEST_P(BlackHoles, LostLongMessageIsUnreachableOnBothRanks) {
   for (const size_t paths : {size_t{1}, size_t{2}}) {
     for (const int sender : {0, 1}) {
       FaultPlan plan = short_only();
@@ -114,7 +114,7 @@ TEST_P(BlackHoles, LongMessageIsUnreachableOnBothRanks) {
   }
 }
 
-TEST_P(BlackHoles, OccasionalMessageThatPassesKeepsThePair) {
+TEST_P(BlackHoles, PairSurvivesIfSomeLongMessagesArrive) {
   FaultPlan plan = short_only();
   plan.carried_after = 2;
   std::atomic<uint64_t> broken{0};
@@ -131,7 +131,7 @@ TEST_P(BlackHoles, OccasionalMessageThatPassesKeepsThePair) {
   EXPECT_GE(broken.load(), 6U);
 }
 
-TEST_P(BlackHoles, AnotherPathThatCarriesDataKeepsThePair) {
+TEST_P(BlackHoles, PairSurvivesIfAnotherPathCarriesData) {
   FaultPlan plan = short_only();
   plan.instances = 2;
   plan.carrying_instance = 1;

@@ -361,7 +361,7 @@ class CollectiveEnds : public testing::TestWithParam<Case> {
   }
 };
 
-TEST_P(CollectiveEnds, CallIsNeverStartedIfItEndedBeforehand) {
+TEST_P(CollectiveEnds, CallEndedBeforehandIsNotStarted) {
   run([](CoreMember& me) {
     for (const Scenario& scenario : scenarios()) {
       SCOPED_TRACE(testing::Message() << collectives::name_of(scenario.kind) << ", early "
@@ -429,7 +429,7 @@ void differ(CoreMember& me, const Difference& difference, Place place, bool on_d
 }
 
 // In the arena each rank finds the other rank's ticket, and drops its own operation.
-TEST_P(CollectiveEnds, DifferentCallsTouchNoMemoryAfterTheReport) {
+TEST_P(CollectiveEnds, MismatchedCallsTouchNoMemoryAfterTheReport) {
   run([](CoreMember& me) {
     for (const Difference& difference : differences()) {
       for (const Place place : {Place::kFirst, Place::kDirect}) {

@@ -190,7 +190,7 @@ TEST(CoreRails, CreditLostWithAConnectionIsReturnedAgain) {
 }
 
 // A host with many NICs has this many rails.
-TEST(CoreRails, MessageArrivesOverTwentyRailsOfOneKind) {
+TEST(CoreRails, MessagesUseAllTwentyRails) {
   FaultPlan plan;
   plan.instances = 20;
   run_core_job(

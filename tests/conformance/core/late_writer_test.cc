@@ -40,7 +40,7 @@ class LateWriter : public ::testing::TestWithParam<LateCase> {};
 
 void step(CoreMember& member) { member.communicator().job().engine().poke(); }
 
-TEST_P(LateWriter, SenderThatResumesLateNeverTouchesAReturnedBuffer) {
+TEST_P(LateWriter, ResumedSenderDoesNotWriteAReturnedBuffer) {
   const LateCase& test_case = GetParam();
   const auto factories = [&](int rank) {
     FaultPlan plan;
@@ -214,7 +214,7 @@ class PutsOverFailingRails : public ::testing::Test {
   std::unique_ptr<RemoteMemory> remote_;
 };
 
-TEST_F(PutsOverFailingRails, NoPutLandsAfterItsEnd) {
+TEST_F(PutsOverFailingRails, NoPutIsWrittenAfterItCompletes) {
   constexpr int kPuts = 200;
   const uint64_t landed_before = internal::FaultyRegions::all().landed_late();
   int waited = 0;

@@ -225,7 +225,7 @@ TEST(AgreedLinks, LinkModelOfRankZeroReachesAllRanks) {
   EXPECT_EQ(near[1].across.latency_ns, 5'000U);
 }
 
-TEST(AgreedLinks, PairAssumesTheRatesOfTheModelAtFirst) {
+TEST(AgreedLinks, PathsInitiallyAssumeTheModelRates) {
   const HostsFile model(900'000);
   std::vector<std::string> settings;
   for (int rank = 0; rank < 4; ++rank) {

@@ -104,7 +104,7 @@ TEST(Offers, StagedDataIsCopiedInPlace) {
   }
 }
 
-TEST(Offers, DataIsPutIfOneSideMapsNothing) {
+TEST(Offers, DataIsPutIfOneSideCannotMap) {
   for (const int off : {0, 1}) {
     run_pair(
         kSettings,
@@ -548,7 +548,7 @@ class OffersToASlowDevice : public OffersToTheRank {
   OffersToASlowDevice() : OffersToTheRank("unified=1:memory=64M:latency=700ms") {}
 };
 
-TEST_F(OffersToASlowDevice, RegionStaysMappedUntilTheCopyHasEnded) {
+TEST_F(OffersToASlowDevice, RegionStaysMappedUntilTheCopyEnds) {
   const PlayedMessage grant = granted(kChunk, 1)[0];
   auto lent = std::make_unique<LentRegion>(3);
   const std::weak_ptr<std::vector<std::byte>> held = lent->bytes;

@@ -212,7 +212,7 @@ TEST_P(AccessFaults, NotificationsAndAtomicsTakeEffectOnce) {
 
 // Runs one operation at a time, so that nothing else shows its outcome. Large operations use all
 // connections.
-TEST_P(AccessFaults, OperationEndsWithoutAnyOtherInProgress) {
+TEST_P(AccessFaults, LoneOperationEndsDespiteFaults) {
   std::atomic<bool> done{false};
   std::atomic<uint64_t> broken{0};
   run_core_job(
@@ -348,7 +348,7 @@ TEST(AccessRegions, NotificationNamesTheWholePutAfterBrokenConnections) {
 // A put whose connection broke ends when the owner has learned of that. This holds even if the
 // message with the news had to wait, and other messages, which need no acknowledgement, left
 // directly after it.
-TEST(AccessRegions, MessagesSentAfterTheNewsOfABreakDoNotDelayAPut) {
+TEST(AccessRegions, MessagesAfterABreakReportDoNotDelayAPut) {
   FaultPlan plan;
   plan.regions = true;
   plan.refuse = 0.7;

@@ -254,7 +254,7 @@ TEST(OutOfMemory, LostPairEndsAllItsOperations) {
   ADD_FAILURE() << "no end of allocations";
 }
 
-TEST(OutOfMemory, CancelledOperationEndsWithoutMemory) {
+TEST(OutOfMemory, OperationCanBeCancelledWithoutMemory) {
   constexpr size_t kLarge = 1'000'000;
   std::vector<std::byte> out(kLarge);
   TwoRanks ranks(kLarge);
@@ -324,7 +324,7 @@ struct Grave final : public Mortal {
   int place_;
 };
 
-TEST(OutOfMemory, EndedOperationsAreKeptWithoutAllocating) {
+TEST(OutOfMemory, GraveyardKeepsEntriesWithoutAllocating) {
   constexpr int kMany = 1000;
   BlockPool pool;
   Graveyard graveyard;
@@ -396,7 +396,7 @@ bool puts_end_though_one_fails(int64_t allocation) {
   return failed;
 }
 
-TEST(OutOfMemory, NotifiedPutsThatWaitForCreditEnd) {
+TEST(OutOfMemory, NotifiedPutsWaitingForCreditEnd) {
   constexpr int64_t kMax = 400;
   int64_t allocation = 0;
   while (allocation < kMax && puts_end_though_one_fails(allocation)) {

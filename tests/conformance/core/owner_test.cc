@@ -165,7 +165,7 @@ TEST_F(Owner, AcceptsAccessUpToTheEndAndRefusesAccessBeyond) {
 }
 
 // The rest of a put, whose beginning is already in place, gives a notification for the whole put.
-TEST_F(Owner, ChecksTheRangeOfBytesAlreadyInPlace) {
+TEST_F(Owner, ChecksTheRangeOfPreviouslyPlacedBytes) {
   grant(HETCOMM_ACCESS_PUT);
   EXPECT_EQ(ask(MessageKind::kAnnouncePut, 100, 10, 100), Code::kOk);
   EXPECT_EQ(ask(MessageKind::kAnnouncePut, kSize - 10, 10, kSize - 10), Code::kOk);
@@ -179,7 +179,7 @@ TEST_F(Owner, ChecksTheRangeOfBytesAlreadyInPlace) {
   expect_changed(0, 0);
 }
 
-TEST_F(Owner, NotifiesOfTheWholePutIfOnlyItsRestWasRequested) {
+TEST_F(Owner, NotifiesOfTheWholePutIfOnlyItsTailIsRequested) {
   grant(HETCOMM_ACCESS_PUT);
   peer_->puts = true;
   for (const auto& [offset, length, ahead] :
@@ -228,7 +228,7 @@ TEST_F(Owner, NotifiesOnlyOfRangesInsideTheMemory) {
   EXPECT_EQ(failures(), 0U);
 }
 
-TEST_F(Owner, RefusesAccessWithoutTheRight) {
+TEST_F(Owner, RefusesAccessWithoutPermission) {
   const std::array<std::pair<MessageKind, uint32_t>, 4> kinds = {
       {{MessageKind::kPut, HETCOMM_ACCESS_PUT},
        {MessageKind::kAnnouncePut, HETCOMM_ACCESS_PUT},
@@ -467,7 +467,7 @@ TEST_F(Initiator, FlushReportsTheFirstFailure) {
   EXPECT_EQ(finish(after), Code::kStaleHandle);
 }
 
-TEST_F(Initiator, NextFlushReportsTheFailureOfACancelledOne) {
+TEST_F(Initiator, NextFlushReportsTheFailureOfACancelledFlush) {
   for (const bool fails_after : {false, true}) {
     peer_->heard.clear();
     Operation* const get = start(OperationKind::kGet);
@@ -616,7 +616,7 @@ TEST_F(Initiator, GrantOutsideTheMessageEndsTheSend) {
 
 class WrongLength : public Initiator, public ::testing::WithParamInterface<size_t> {};
 
-TEST_P(WrongLength, AnswerOfAnotherLengthThanTheGetEndsTheConnection) {
+TEST_P(WrongLength, AnswerOfTheWrongLengthEndsTheConnection) {
   Operation* const get = start(OperationKind::kGet);
   drive();
   const std::vector<uint64_t> ids = heard(MessageKind::kGet);
@@ -632,7 +632,7 @@ TEST_P(WrongLength, AnswerOfAnotherLengthThanTheGetEndsTheConnection) {
 INSTANTIATE_TEST_SUITE_P(Of, WrongLength, ::testing::Values(0u, 7u, 9u, 1000u),
                          [](const auto& test) { return std::to_string(test.param) + "_bytes"; });
 
-TEST_F(Initiator, RefusalWithAnInvalidCodeIsNotSuccess) {
+TEST_F(Initiator, RefusalWithAnInvalidCodeFailsTheOperation) {
   for (const Code code : {Code::kOk, static_cast<Code>(5), Code::kOutOfRange}) {
     for (const OperationKind kind :
          {OperationKind::kGet, OperationKind::kPut, OperationKind::kFetchAdd}) {
@@ -741,7 +741,7 @@ TEST_P(Counters, SendsStopWithoutCreditAndResumeWithIt) {
 }
 
 // A put ends when its message is acknowledged, neither earlier nor later.
-TEST_P(Counters, PutsEndWithTheirAcknowledgementAndNotEarlier) {
+TEST_P(Counters, PutsEndExactlyWhenAcknowledged) {
   peer_->acknowledges = false;
   std::vector<Operation*> puts;
   for (int i = 0; i < 40; ++i) puts.push_back(start(OperationKind::kPut));

@@ -115,7 +115,7 @@ TEST(CorePairing, SideWithFewerInterfacesUsesAllOfThem) {
 }
 
 // In a large job a rank does not know in advance how another rank is reached.
-TEST(CorePairing, PairingReportMarksRanksThatWereNotMet) {
+TEST(CorePairing, PairingReportMarksRanksNotYetContacted) {
   run_pair({2, kRate}, {2, kRate}, "SMALL_JOB=0;", [](CoreMember& me) {
     if (me.rank() == 0) {
       Result<PairingReport> before = me.communicator().links().pairing_report(1, 0);
@@ -134,7 +134,7 @@ TEST(CorePairing, PairingReportMarksRanksThatWereNotMet) {
 }
 
 // When most of a message is assigned, its rest may be a single byte.
-TEST(CorePairing, MessagesOfEveryLengthArriveOverSeveralInterfaces) {
+TEST(CorePairing, MessagesOfUnevenLengthsArriveOverSeveralInterfaces) {
   constexpr uint64_t kShare = 128u << 10;  // minimum share of one interface, in bytes
   for (const size_t count : {2u, 3u, 4u}) {
     SCOPED_TRACE(testing::Message() << count << " interfaces");
@@ -150,7 +150,7 @@ TEST(CorePairing, MessagesOfEveryLengthArriveOverSeveralInterfaces) {
   }
 }
 
-TEST(CorePairing, RailsNeverExceedTheSetting) {
+TEST(CorePairing, RailCountDoesNotExceedTheSetting) {
   run_pair({6, kRate}, {6, kRate}, "RAILS=3;", [](CoreMember& me) {
     exchange_often(me, 6);
     EXPECT_EQ(used(loads(me)), 3u);

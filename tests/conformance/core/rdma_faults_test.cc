@@ -116,7 +116,7 @@ class Release {
 };
 
 // The owner computes while the put times out. Its write arrives during that time.
-TEST(LatePut, PutEndsWhenNoneOfItsDataCanArrive) {
+TEST(LatePut, PutEndsOnceNoneOfItsDataCanStillArrive) {
   use_two_devices();
   std::atomic<bool> computes{true};
   run_core_job(
@@ -214,7 +214,7 @@ TEST(LatePut, PutWithABrokenConnectionWaitsForTheFence) {
 }
 
 // A write that is still in the network when the cancelled put has completed never arrives.
-TEST(LatePut, CancelledPutNeverOverwritesTheOwner) {
+TEST(LatePut, TimedOutPutDoesNotOverwriteTheOwner) {
   use_two_devices();
   std::atomic<bool> over{false};
   run_core_job(
@@ -241,7 +241,7 @@ TEST(LatePut, CancelledPutNeverOverwritesTheOwner) {
 }
 
 // The link is down for longer than the immediate connection attempts take.
-TEST(Flap, LinkDownForLessThanTheDetectionTimeLosesNoRank) {
+TEST(Flap, BriefLinkFailureDoesNotLoseARank) {
   FakeFabric::reset();
   run_core_job(
       2, "TIMEOUT=30s;LOG=error;INTERFACE=lo;", [](int) { return rdma_only(); },

@@ -166,7 +166,7 @@ void carry(CoreMember& me, uint64_t seed, uint64_t count, bool cancels) {
   EXPECT_TRUE(barrier(me.communicator(), 20'000'000'000).ok());
 }
 
-TEST_P(CoreTracks, EachRunArrivesInItsPlaceDespiteFaults) {
+TEST_P(CoreTracks, EachRunArrivesInTheMatchingBufferDespiteFaults) {
   const bool long_run = std::getenv("HETCOMM_TEST_LONG") != nullptr;
   for (uint64_t seed = 1; seed <= (long_run ? 20u : 1u); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
@@ -191,7 +191,7 @@ TEST_P(CoreTracks, AbandonedRunDoesNotAffectOthers) {
 }
 
 // Queues share four connections, and some have a rate.
-TEST(CoreTrackRails, EachRunArrivesInItsPlaceOverSharedRails) {
+TEST(CoreTrackRails, EachRunArrivesInTheMatchingBufferOverSharedRails) {
   for (uint64_t seed = 1; seed <= 3; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     FaultPlan plan;
@@ -338,7 +338,7 @@ TEST_P(CoreTrackEnds, RunsStayMatchedAfterCancels) {
 
 // One end cancels as many runs as it may while the other end starts none. Afterwards the runs of
 // the two ends match again.
-TEST_P(CoreTrackEnds, EndThatCancelsThousandsIsBusyUntilTheOtherStarts) {
+TEST_P(CoreTrackEnds, EndFarAheadIsBusyUntilTheOtherCatchesUp) {
   for (const int ahead : {0, 1}) {
     for (const bool opened : {false, true}) {
       std::barrier both(2);
@@ -391,7 +391,7 @@ TEST_P(CoreTrackEnds, EndThatCancelsThousandsIsBusyUntilTheOtherStarts) {
 
 // A receiving end of a redistribution may cancel more runs than the sender accepts grants or ends
 // for. It tells of them once the sender has come near.
-TEST_P(CoreTrackEnds, ReceiverOfARedistributionThatIsFarAheadWaitsForItsSender) {
+TEST_P(CoreTrackEnds, RedistributionReceiverFarAheadWaitsForItsSender) {
   constexpr uint64_t kCancelled = Track::kMaxSpan + 100;
   std::barrier both(2);
   run([&](CoreMember& me) {
@@ -471,7 +471,7 @@ TEST_P(CoreTrackEnds, ClosingOneEndEndsTheRunsOfTheOther) {
 
 // The sender cancels an ungranted run, and closes its end. The receiver starts the run before it
 // learns of either.
-TEST_P(CoreTrackEnds, RunCancelledBeforeTheEndClosedEndsOnBothSides) {
+TEST_P(CoreTrackEnds, RunCancelledBeforeClosingEndsOnBothSides) {
   std::barrier both(2);
   run([&](CoreMember& me) {
     const bool sends = me.rank() == 0;
@@ -504,7 +504,7 @@ TEST_P(CoreTrackEnds, RunCancelledBeforeTheEndClosedEndsOnBothSides) {
 }
 
 // An end is opened and closed before the other rank opens its own.
-TEST_P(CoreTrackEnds, EndClosedBeforeTheOtherOpensEndsItsRuns) {
+TEST_P(CoreTrackEnds, RunsEndIfThePeerClosedBeforeTheyStarted) {
   for (const int late : {0, 1}) {
     run([&](CoreMember& me) {
       const bool sends = me.rank() == 0;
@@ -533,7 +533,7 @@ TEST_P(CoreTrackEnds, EndClosedBeforeTheOtherOpensEndsItsRuns) {
   }
 }
 
-TEST_P(CoreTrackEnds, TrackEndsWithDifferentTermsReportTheMismatch) {
+TEST_P(CoreTrackEnds, DifferingTermsAreReportedAsAMismatch) {
   run([&](CoreMember& me) {
     const bool sends = me.rank() == 0;
     TrackEnd end(me, sends ? End::kSending : End::kReceiving, 1 - me.rank(),

@@ -72,7 +72,7 @@ struct Report {
   uint64_t base;
 };
 
-TEST_P(BulkTransfers, PutsWriteExactlyTheRightBytes) {
+TEST_P(BulkTransfers, PutsWriteExactlyTheRequestedBytes) {
   const int count = GetParam().slow() ? 12 : rounds(25, 400);
   const auto near = [&](Side& side) {
     Rail& rail = side.connect();
@@ -125,7 +125,7 @@ TEST_P(BulkTransfers, PutsWriteExactlyTheRightBytes) {
       far);
 }
 
-TEST_P(BulkTransfers, GetsWriteExactlyTheRightBytes) {
+TEST_P(BulkTransfers, GetsWriteExactlyTheRequestedBytes) {
   HETCOMM_NEEDS_GET();
   const int count = GetParam().slow() ? 12 : rounds(25, 400);
   const auto near = [&](Side& side) {
@@ -167,7 +167,7 @@ TEST_P(BulkTransfers, GetsWriteExactlyTheRightBytes) {
   run_pair(options(), near, far);
 }
 
-TEST_P(BulkTransfers, TransfersInBothDirectionsAndMessagesArriveIntact) {
+TEST_P(BulkTransfers, ConcurrentTransfersAndMessagesArriveIntact) {
   constexpr size_t kTransfers = 24;
   const uint64_t size = GetParam().slow() ? 50'000 : 400'000;
   const auto both = [&](Side& side) {
@@ -288,7 +288,7 @@ uint64_t foreign_bytes(const GuardedMemory& memory, uint64_t seed) {
 
 // Uses keys and ranges that were never exposed. The connection may break. A put that ends past the
 // end of the memory may write the part inside the memory. No other byte may change.
-TEST_P(BulkTransfers, HostileKeysAndRangesChangeNothing) {
+TEST_P(BulkTransfers, InvalidKeysAndRangesDoNotCorruptMemory) {
   const int count = GetParam().slow() ? 6 : rounds(20, 200);
   constexpr uint64_t kSize = 20'000;
   const auto near = [&](Side& side) {

@@ -54,7 +54,7 @@ Status connect_once(Node& node, ConstByteSpan descriptor) {
   return node.connected.contains(1) ? Status() : node.connect_failed.at(1);
 }
 
-TEST_P(Connecting, ContactIsSmallAndSufficientForReach) {
+TEST_P(Connecting, SmallContactIsEnoughToReachThePeer) {
   const auto near = [&](Side& side) {
     const std::vector<std::byte> descriptor = side.take_bytes();
     EXPECT_LE(descriptor.size(), 1024u);
@@ -92,7 +92,7 @@ std::vector<std::byte> hostile(const std::vector<std::byte>& good, Random& rando
   return bytes;
 }
 
-TEST_P(Connecting, AbilitiesMatchTheCapabilities) {
+TEST_P(Connecting, AbilitiesMatchCapabilities) {
   const auto both = [](Side& side) {
     Transport& transport = side.node().transport();
     const Capabilities& at_best = transport.capabilities();
@@ -217,7 +217,7 @@ Credentials with_incarnations(Credentials credentials, uint64_t near, uint64_t f
   return credentials;
 }
 
-TEST_P(Connecting, ConnectWithAnotherMeshOrIncarnationFails) {
+TEST_P(Connecting, ConnectWithWrongMeshOrIncarnationFails) {
   PairOptions wrong_mesh = options();
   wrong_mesh.far_credentials = wrong_mesh.credentials;
   wrong_mesh.far_credentials.identity.instance[15] ^= std::byte{1};
@@ -232,7 +232,7 @@ TEST_P(Connecting, ConnectWithAnotherMeshOrIncarnationFails) {
   expect_refused(stranger, "another process as rank 0");
 }
 
-TEST_P(Connecting, ConnectWithAnotherSecretJobOrEpochFails) {
+TEST_P(Connecting, ConnectWithWrongSecretJobOrEpochFails) {
   PairOptions wrong_secret = options();
   wrong_secret.far_credentials = wrong_secret.credentials;
   wrong_secret.far_credentials.secret = random_secret().value();
@@ -247,7 +247,7 @@ TEST_P(Connecting, ConnectWithAnotherSecretJobOrEpochFails) {
   expect_refused(wrong_job, "another job");
 }
 
-TEST_P(Connecting, AttemptMayBeCancelledAtAnyPoint) {
+TEST_P(Connecting, ConnectCanBeCancelledAtAnyPoint) {
   const int count = rounds(40, 500);
   const auto near = [&](Side& side) {
     Node& node = side.node();
@@ -280,7 +280,7 @@ TEST_P(Connecting, AttemptMayBeCancelledAtAnyPoint) {
   run_pair(options(), near, far);
 }
 
-TEST_P(Connecting, RepeatedConnectionsLeakNothing) {
+TEST_P(Connecting, RepeatedConnectionsLeakNoDescriptors) {
   const int count = rounds(60, 1000);
   const auto near = [&](Side& side) {
     size_t descriptors = 0;
@@ -312,7 +312,7 @@ TEST_P(Connecting, RepeatedConnectionsLeakNothing) {
   run_pair(options(), near, far);
 }
 
-TEST_P(Connecting, EndpointWithoutAnOwnerFailsOnTheOtherSide) {
+TEST_P(Connecting, ConnectionRefusedByThePeerFails) {
   const auto near = [&](Side& side) {
     const Status outcome = connect_once(side.node(), side.take_bytes());
     if (outcome.ok()) {
@@ -424,7 +424,7 @@ Status connect_soon(Node& node, ConstByteSpan descriptor) {
   }
 }
 
-TEST_P(ConnectingProcesses, ConnectWorksAgainAfterALackOfDescriptors) {
+TEST_P(ConnectingProcesses, ConnectSucceedsOnceDescriptorsAreAvailableAgain) {
   if (kSanitized) GTEST_SKIP() << "the sanitizer itself needs descriptors";
   const auto near = [&](Side& side) {
     const std::vector<std::byte> descriptor = side.take_bytes();
@@ -455,7 +455,7 @@ TEST_P(ConnectingProcesses, ConnectWorksAgainAfterALackOfDescriptors) {
   run_pair(options(), near, far);
 }
 
-TEST_P(ConnectingProcesses, ConnectToAPeerWithoutDescriptorsEnds) {
+TEST_P(ConnectingProcesses, ConnectToAPeerOutOfDescriptorsDoesNotHang) {
   if (kSanitized) GTEST_SKIP() << "the sanitizer itself needs descriptors";
   PairOptions impatient = options();
   impatient.settings += ";TIMEOUT=2s;BOOTSTRAP_TIMEOUT=2s";

@@ -46,7 +46,7 @@ struct Progress {
   std::atomic<uint64_t> accepted;
 };
 
-TEST_P(PeerDeath, DeathDuringMessagesDeliversACompletePrefix) {
+TEST_P(PeerDeath, DeathDuringMessagesLeavesAnIntactPrefix) {
   const int times = GetParam().slow() ? 6 : rounds(12, 300);
   Random random(seed());
   for (int i = 0; i < times; ++i) {
@@ -84,7 +84,7 @@ TEST_P(PeerDeath, DeathDuringMessagesDeliversACompletePrefix) {
   }
 }
 
-TEST_P(PeerDeath, DeathDuringATransferLeavesMemoryUntouched) {
+TEST_P(PeerDeath, NoBytesAreWrittenAfterADeathDuringATransfer) {
   const int times = GetParam().slow() ? 6 : rounds(12, 300);
   const uint64_t size = GetParam().slow() ? 300'000 : 8 << 20;
   Random random(seed());
@@ -139,7 +139,7 @@ TEST_P(PeerDeath, DeathDuringATransferLeavesMemoryUntouched) {
   }
 }
 
-TEST_P(PeerDeath, DeathLeavesNoResourcesBehind) {
+TEST_P(PeerDeath, DeathsLeakNoDescriptorsOrMappings) {
   const auto once = [&] {
     const auto near = [&](Side& side) {
       Rail& rail = side.connect();
@@ -181,7 +181,7 @@ TEST_P(PeerDeath, DeathWakesASleeper) {
   run_pair(options(), near, far);
 }
 
-TEST_P(PeerDeath, StoppedPeerIsNotDead) {
+TEST_P(PeerDeath, StoppedPeerIsNotReportedDead) {
   const auto near = [&](Side& side) {
     Rail& rail = side.connect();
     side.meet();

@@ -80,7 +80,7 @@ TEST_P(Faults, BrokenRailsAreReportedOnBothSides) {
   run_pair(over(*factory), near, far);
 }
 
-TEST_P(Faults, FailingConnectsReportAnErrorAndALaterOneSucceeds) {
+TEST_P(Faults, ConnectSucceedsAfterInjectedFailures) {
   FaultPlan plan;
   plan.connect_failures = 2;
   const auto factory = with(plan);
@@ -102,7 +102,7 @@ TEST_P(Faults, FailingConnectsReportAnErrorAndALaterOneSucceeds) {
   run_pair(over(*factory), near, far);
 }
 
-TEST_P(Faults, MaskedCapabilitiesAreReportedAndRefused) {
+TEST_P(Faults, MaskedCapabilitiesAreUnavailable) {
   FaultPlan plan;
   plan.no_put = true;
   plan.no_get = true;

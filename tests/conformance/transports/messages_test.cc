@@ -36,7 +36,7 @@ void check_stream(Rail& rail, uint64_t& received) {
   });
 }
 
-TEST_P(Messages, MessagesOfEverySizeArriveInOrderBothWays) {
+TEST_P(Messages, MessagesOfManySizesArriveInOrderInBothDirections) {
   const int random_messages = GetParam().slow() ? 150 : rounds(600, 20000);
   const auto both = [&](Side& side) {
     Rail& rail = side.connect();
@@ -136,7 +136,7 @@ uint64_t send_until_refused(Rail& rail, uint64_t& sequence, uint64_t size, uint6
   return accepted;
 }
 
-TEST_P(Messages, RefusalEndsWithOnWritableAndLosesNothing) {
+TEST_P(Messages, RefusedSendResumesAfterOnWritableWithoutLoss) {
   constexpr int kRounds = 10;
   const auto near = [&](Side& side) {
     Rail& rail = side.connect();
@@ -176,7 +176,7 @@ TEST_P(Messages, RefusalEndsWithOnWritableAndLosesNothing) {
   run_pair(options(), near, far);
 }
 
-TEST_P(Messages, SendInsideAnUpcallArrives) {
+TEST_P(Messages, SendFromWithinAnUpcallArrives) {
   constexpr uint64_t kCount = 300;
   const auto near = [&](Side& side) {
     Rail& rail = side.connect();

@@ -32,7 +32,7 @@ void expect_unchanged(Node& node, GuardedMemory& memory, const char* what) {
   EXPECT_TRUE(memory.guards_intact()) << what;
 }
 
-TEST_P(Quiet, CancelledPutNoLongerReadsItsSource) {
+TEST_P(Quiet, CancelledPutStopsReadingItsSource) {
   const auto near = [&](Side& side) {
     side.connect();
     Random random(seed());
@@ -70,7 +70,7 @@ TEST_P(Quiet, CancelledPutNoLongerReadsItsSource) {
   run_pair(options(), near, far);
 }
 
-TEST_P(Quiet, CancelledGetNoLongerWritesItsTarget) {
+TEST_P(Quiet, CancelledGetStopsWritingItsTarget) {
   HETCOMM_NEEDS_GET();
   const auto near = [&](Side& side) {
     side.connect();
@@ -104,7 +104,7 @@ TEST_P(Quiet, CancelledGetNoLongerWritesItsTarget) {
   run_pair(options(), near, far);
 }
 
-TEST_P(Quiet, RevokedTargetIsNoLongerWritten) {
+TEST_P(Quiet, RevokeStopsWritesToTheTarget) {
   const auto near = [&](Side& side) {
     side.connect();
     Random random(seed());
@@ -182,7 +182,7 @@ TEST_P(Quiet, GetFromARevokedSourceFailsOrReturnsOldBytes) {
   run_pair(options(), near, far);
 }
 
-TEST_P(Quiet, EndOfAnEndpointAtAnyPointLeavesMemoryUntouched) {
+TEST_P(Quiet, ClosingAnEndpointStopsAccessToMemory) {
   const auto near = [&](Side& side) {
     Random random(seed());
     for (int i = 0; i < count(); ++i) {
@@ -241,7 +241,7 @@ TEST_P(Quiet, EndOfAnEndpointAtAnyPointLeavesMemoryUntouched) {
 }
 
 // The peer is a process that can be stopped.
-class QuietThoughStopped : public Quiet {};
+class QuietWhilePeerIsStopped : public Quiet {};
 
 // Stops the far process at a random point, runs |event| and checks that it did not wait, lets the
 // owner write, and resumes the far process.
@@ -255,7 +255,7 @@ void while_stopped(Side& side, Random& random, Event&& event) {
   EXPECT_LT(now_ns() - start, 10 * kSecond) << "waited for a stopped peer";
 }
 
-TEST_P(QuietThoughStopped, LateWriterCannotReachARevokedTarget) {
+TEST_P(QuietWhilePeerIsStopped, StoppedWriterCannotWriteARevokedTarget) {
   const int times = GetParam().slow() ? 10 : rounds(25, 1000);
   // The near side owns the target. The far side puts, is stopped, and resumes later.
   const auto near = [&](Side& side) {
@@ -295,7 +295,7 @@ TEST_P(QuietThoughStopped, LateWriterCannotReachARevokedTarget) {
   run_pair(options(), near, far);
 }
 
-TEST_P(QuietThoughStopped, LateReaderReportsNoNewBytes) {
+TEST_P(QuietWhilePeerIsStopped, StoppedReaderReturnsNoBytesWrittenAfterTheRevoke) {
   HETCOMM_NEEDS_GET();
   const int times = GetParam().slow() ? 10 : rounds(25, 1000);
   // The near side owns the source. The far side gets.
@@ -334,7 +334,7 @@ TEST_P(QuietThoughStopped, LateReaderReportsNoNewBytes) {
   run_pair(options(), near, far);
 }
 
-TEST_P(QuietThoughStopped, CancelDoesNotWaitForAStoppedPeer) {
+TEST_P(QuietWhilePeerIsStopped, CancelDoesNotWaitForAStoppedPeer) {
   const int times = GetParam().slow() ? 10 : rounds(15, 500);
   const auto near = [&](Side& side) {
     side.connect();
@@ -373,7 +373,7 @@ TEST_P(QuietThoughStopped, CancelDoesNotWaitForAStoppedPeer) {
 }
 
 INSTANTIATE_OVER(Quiet, transport_cases);
-INSTANTIATE_OVER(QuietThoughStopped, process_cases);
+INSTANTIATE_OVER(QuietWhilePeerIsStopped, process_cases);
 
 }  // namespace
 }  // namespace hetcomm::test

@@ -53,7 +53,7 @@ TEST_F(Self, MessagesArriveIntactAndInOrder) {
   EXPECT_TRUE(rail().endpoint().flushed());
 }
 
-TEST_F(Self, RefusalEndsWithOnWritable) {
+TEST_F(Self, RefusedSendIsFollowedByOnWritable) {
   uint64_t received = 0;
   rail().listen([&](const MessageHeader&, ConstByteSpan) { ++received; });
   uint64_t sent = 0;
@@ -67,7 +67,7 @@ TEST_F(Self, RefusalEndsWithOnWritable) {
   node_.until("all messages", [&] { return received == sent; });
 }
 
-TEST_F(Self, SendInsideAnUpcallArrives) {
+TEST_F(Self, SendFromWithinAnUpcallArrives) {
   uint64_t received = 0;
   rail().listen([&](const MessageHeader& header, ConstByteSpan) {
     if (++received < 1000) {
@@ -78,7 +78,7 @@ TEST_F(Self, SendInsideAnUpcallArrives) {
   node_.until("all messages", [&] { return received == 1000; });
 }
 
-TEST_F(Self, PutsAndGetsWriteExactlyTheRightBytes) {
+TEST_F(Self, PutsAndGetsWriteExactlyTheRequestedBytes) {
   for (uint64_t i = 0; i < 60; ++i) {
     GuardedMemory source(random_.size_up_to(kSize), random_.between(1, 9), random_);
     GuardedMemory target(source.size(), random_.between(1, 9), random_);
@@ -103,7 +103,7 @@ TEST_F(Self, PutsAndGetsWriteExactlyTheRightBytes) {
   }
 }
 
-TEST_F(Self, MemoryIsUntouchedAfterCancelRevokeAndTheEnd) {
+TEST_F(Self, MemoryIsUntouchedAfterCancelRevokeOrClose) {
   for (int i = 0; i < 60; ++i) {
     GuardedMemory source(kSize, 3, random_);
     GuardedMemory target(kSize, 2, random_);
@@ -140,7 +140,7 @@ TEST_F(Self, MemoryIsUntouchedAfterCancelRevokeAndTheEnd) {
   }
 }
 
-TEST_F(Self, HostileKeysChangeNothing) {
+TEST_F(Self, InvalidKeysDoNotChangeMemory) {
   GuardedMemory target(1000, 1, random_);
   GuardedMemory local(1000, 1, random_);
   target.fill(1);

@@ -127,7 +127,7 @@ TEST_P(Sleeping, CompletedGetWakesASleeper) {
   run_pair(options(), near, far);
 }
 
-TEST_P(Sleeping, RoomAfterARefusalWakesASleeper) {
+TEST_P(Sleeping, SleeperWakesWhenARefusedSendCanResume) {
   const auto near = [&](Side& side) {
     Rail& rail = side.connect();
     const uint64_t size = std::min<uint64_t>(rail.capabilities().max_payload_bytes, 30'000);
@@ -173,7 +173,7 @@ TEST_P(Sleeping, RoomAfterARefusalWakesASleeper) {
 
 // Calls are made next to a sleeping thread. The transport announces the work that they start, or
 // reports that it does not.
-TEST_P(Sleeping, WorkStartedDuringASleepIsAnnouncedOrReported) {
+TEST_P(Sleeping, WorkStartedDuringASleepIsNotMissed) {
   const int count = GetParam().slow() ? 40 : rounds(150, 3000);
   constexpr uint64_t kSize = 300'000;
   constexpr uint64_t kUnanswered = 1;
@@ -240,7 +240,7 @@ TEST_P(Sleeping, WorkStartedDuringASleepIsAnnouncedOrReported) {
   run_pair(options(), near, far);
 }
 
-TEST_P(Sleeping, ConnectionsAndTheirEndsWakeASleeper) {
+TEST_P(Sleeping, ConnectsAndDisconnectsWakeASleeper) {
   const auto near = [&](Side& side) {
     for (int i = 0; i < 20; ++i) {
       const std::vector<std::byte> descriptor = side.take_bytes();

@@ -218,7 +218,7 @@ void run_all(Member& me, size_t count) {
 
 class Collectives : public CapiTest {};
 
-TEST_P(Collectives, EveryOperationGivesItsDefinedResult) {
+TEST_P(Collectives, EveryOperationGivesTheCorrectResult) {
   for (const int32_t n : {1, 2, 3, 4}) {
     run(n, [](Member& me) {
       // 8,194 elements leave a remainder of 16 bytes after a chunk.
@@ -314,7 +314,7 @@ void reduce_narrow(Member& me, size_t count, hetcomm_reduction_t op, const char*
   }
 }
 
-TEST_P(Collectives, NarrowSumsAreRoundedOnce) {
+TEST_P(Collectives, LowPrecisionReductionsAreRoundedOnce) {
   for (const int32_t n : {2, 3, 16}) {
     run(n, [n](Member& me) {
       for (const char* const algorithm : {static_cast<const char*>(nullptr), "recursive_doubling",
@@ -349,7 +349,7 @@ TEST_P(Collectives, AverageIsCorrectIfTheSumWouldOverflow) {
 
 // Some parts are empty, and some are many times as long as others. Operations of other kinds and
 // lengths follow immediately.
-TEST_P(Collectives, PartsOfAnyLengthsArriveIntact) {
+TEST_P(Collectives, PartsOfDifferentLengthsArriveIntact) {
   run(3, [](Member& me) {
     hetcomm_communicator_t* const c = me.communicator();
     const auto ranks = static_cast<size_t>(me.size());
@@ -427,7 +427,7 @@ TEST_P(Collectives, PartsOfAnyLengthsArriveIntact) {
 }
 
 // Only their two ranks know the length of these parts.
-TEST_P(Collectives, PartOfUnexpectedLengthIsReported) {
+TEST_P(Collectives, PartOfUnexpectedLengthGivesAnError) {
   using Lengths = std::pair<size_t, size_t>;  // sent and expected lengths
   for (const Lengths& lengths : {Lengths{4, 7}, {7, 4}, {0, 4}, {4, 0}}) {
     SCOPED_TRACE(lengths.first);
@@ -463,7 +463,7 @@ TEST_P(Collectives, PartOfUnexpectedLengthIsReported) {
   }
 }
 
-TEST_P(Collectives, MoreRanksThanCoresGetTheDefinedResult) {
+TEST_P(Collectives, EightRanksGetCorrectResults) {
   run(8, [](Member& me) {
     for (const size_t count : {1u, 3'000u}) run_all(me, count);
     hetcomm_request_t* request = nullptr;
@@ -479,7 +479,7 @@ TEST_P(Collectives, MoreRanksThanCoresGetTheDefinedResult) {
 }
 
 // Runs every algorithm with an operator whose result depends on the order.
-TEST_P(Collectives, AllRanksGetTheSameBits) {
+TEST_P(Collectives, FloatSumsAreBitIdenticalOnAllRanks) {
   run(3, [](Member& me) {
     for (const char* algorithm :
          {static_cast<const char*>(nullptr), "recursive_doubling", "ring", "two_level"}) {
@@ -506,7 +506,7 @@ TEST_P(Collectives, AllRanksGetTheSameBits) {
   });
 }
 
-TEST_P(Collectives, ManyOperationsRunAtOnceAndInGroups) {
+TEST_P(Collectives, ManyOperationsRunConcurrentlyAndInGroups) {
   run(4, [](Member& me) {
     hetcomm_communicator_t* const c = me.communicator();
     const int32_t pair[] = {me.rank() & ~1, me.rank() | 1};
@@ -552,7 +552,7 @@ TEST_P(Collectives, ManyOperationsRunAtOnceAndInGroups) {
 }
 
 // In each iteration the ranks' calls differ in one way.
-TEST_P(Collectives, DifferentArgumentsAreNamedOnAllRanks) {
+TEST_P(Collectives, DifferingArgumentsAreReportedOnAllRanks) {
   if (GetParam().settings.find("CHECK=0") != std::string::npos) GTEST_SKIP() << "they do not look";
   for (int which = 0; which < 6; ++which) {
     SCOPED_TRACE(which);
@@ -625,7 +625,7 @@ TEST_P(Collectives, DifferentArgumentsAreNamedOnAllRanks) {
   }
 }
 
-TEST_P(Collectives, MissingRankEndsTheOperationOnAllRanks) {
+TEST_P(Collectives, OperationWithAMissingRankFailsOnAllRanks) {
   run(3, [](Member& me) {
     hetcomm_communicator_t* const c = me.communicator();
     hetcomm_request_t* request = nullptr;
@@ -710,7 +710,7 @@ TEST_P(Collectives, CancelOrAbortEndsTheOperation) {
   }
 }
 
-TEST_P(Collectives, OperationsOnDevicesGiveTheDefinedResult) {
+TEST_P(Collectives, AllreduceAcrossDevicesGivesTheCorrectResult) {
   CapiCase with_devices = GetParam();
   with_devices.settings += "DEVICES=sim-handle,sim-address;";
   run_job(with_devices, 3, [](Member& me) {
@@ -743,7 +743,7 @@ TEST_P(Collectives, OperationsOnDevicesGiveTheDefinedResult) {
   });
 }
 
-TEST_P(Collectives, InvalidCallsAreRefusedAndDoNotCount) {
+TEST_P(Collectives, InvalidCallsAreRefusedAndLaterOnesSucceed) {
   run(2, [](Member& me) {
     hetcomm_communicator_t* const c = me.communicator();
     hetcomm_request_t* request = nullptr;
@@ -943,7 +943,7 @@ class CollectivesFarAhead : public ::testing::Test {
   }
 };
 
-TEST_F(CollectivesFarAhead, RootMayBeThousandsOfCallsAhead) {
+TEST_F(CollectivesFarAhead, RootCanRunThousandsOfCallsAhead) {
   run_job(over(), 2, [](Member& me) {
     constexpr uint64_t kAhead = 66'000;
     broadcast(me, 100);
@@ -955,7 +955,7 @@ TEST_F(CollectivesFarAhead, RootMayBeThousandsOfCallsAhead) {
   });
 }
 
-TEST_F(CollectivesFarAhead, ReceiverMayBeThousandsOfCallsAhead) {
+TEST_F(CollectivesFarAhead, ReceiverCanRunThousandsOfCallsAhead) {
   run_job(over(), 2, [](Member& me) {
     constexpr size_t kAhead = 33'000;
     std::vector<uint64_t> values(kAhead);
@@ -978,7 +978,7 @@ TEST_F(CollectivesFarAhead, ReceiverMayBeThousandsOfCallsAhead) {
 class CollectiveLoss : public CapiTest {};
 
 // A rank is killed in the middle of many operations.
-TEST_P(CollectiveLoss, KilledRankEndsEveryOperationWithPeerLost) {
+TEST_P(CollectiveLoss, KilledRankFailsAllreduceWithPeerLost) {
   for (const size_t count : {1u, 200'000u}) {
     run(3, [count](Member& me) {
       std::vector<int64_t> data(count, 1);
@@ -1012,7 +1012,7 @@ TEST_P(CollectiveLoss, KilledRankEndsEveryOperationWithPeerLost) {
 }
 
 // The other ranks wait for a stalled rank until the deadline.
-TEST_P(CollectiveLoss, StalledRankEndsTheOperationAtTheDeadline) {
+TEST_P(CollectiveLoss, BarrierWithAStalledRankTimesOut) {
   run(2, [](Member& me) {
     hetcomm_communicator_t* const c = me.communicator();
     hetcomm_request_t* request = nullptr;

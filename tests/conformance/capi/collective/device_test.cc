@@ -456,18 +456,18 @@ void compare_both_ways(Member& me, const int32_t (&all_devices)[kRanks][2]) {
 }
 
 // Devices 1 and 2 copy from any host memory; 0 (the host) and 3 do not.
-TEST_P(LongDeviceCollectives, BothWriteWaysGiveTheSameResult) {
+TEST_P(LongDeviceCollectives, BothWriteMethodsGiveTheSameResult) {
   run(kRanks, [](Member& me) { compare_both_ways(me, {{1, 2}, {2, 1}, {1, 1}}); });
 }
-TEST_P(LongDeviceCollectives, BothWriteWaysAgreeIfOneRankUsesHostMemory) {
+TEST_P(LongDeviceCollectives, BothWriteMethodsAgreeIfOneRankUsesHostMemory) {
   run(kRanks, [](Member& me) { compare_both_ways(me, {{0, 0}, {1, 2}, {2, 2}}); });
 }
-TEST_P(LongDeviceCollectives, BothWriteWaysAgreeIfOneRankNeedsPinnedMemory) {
+TEST_P(LongDeviceCollectives, BothWriteMethodsAgreeIfOneRankNeedsPinnedMemory) {
   run(kRanks, [](Member& me) { compare_both_ways(me, {{3, 3}, {2, 1}, {1, 3}}); });
 }
 
 // One rank has never used device memory.
-TEST_P(LongDeviceCollectives, RankWithoutDevicesTakesPart) {
+TEST_P(LongDeviceCollectives, RankUsingOnlyHostMemoryTakesPart) {
   run(2, [](Member& me) {
     Plan plan;
     plan.block = 16'000'000;
@@ -500,7 +500,7 @@ uint64_t arena_bytes() {
 
 // Every rank's buffers are on devices that copy from any host memory. Successive operations try
 // both ways of writing.
-TEST_P(LongDeviceCollectives, SuccessiveOperationsGiveTheDefinedResult) {
+TEST_P(LongDeviceCollectives, SuccessiveAllreducesGiveCorrectResults) {
   run(2, [](Member& me) {
     constexpr uint64_t kSize = 7'000'004;
     const int32_t devices[2] = {1, 2};
@@ -584,10 +584,10 @@ void end_in_the_middle(Member& me, uint64_t size) {
   EXPECT_GT(ended_early, 0);
 }
 
-TEST_P(DeviceCollectives, OperationEndsWhileItsCopiesRun) {
+TEST_P(DeviceCollectives, OperationCanEndWhileItsCopiesRun) {
   run(2, [](Member& me) { end_in_the_middle(me, 4'000'000); });
 }
-TEST_P(LongDeviceCollectives, OperationEndsWhileItsCopiesRun) {
+TEST_P(LongDeviceCollectives, OperationCanEndWhileItsCopiesRun) {
   run(2, [](Member& me) { end_in_the_middle(me, 16'000'000); });
 }
 

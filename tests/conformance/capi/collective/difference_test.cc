@@ -216,7 +216,7 @@ std::vector<Difference> differences(int32_t ranks) {
 
 class Differences : public CapiTest {};
 
-TEST_P(Differences, NextCallReportsADifferentCallOnEveryRank) {
+TEST_P(Differences, DifferingCallsAreReportedByTheNextCallOnEveryRank) {
   for (int32_t ranks = 2; ranks <= kMaxRanks; ++ranks) {
     run(ranks, [ranks](Member& me) {
       for (const Difference& difference : differences(ranks)) {
@@ -234,7 +234,7 @@ TEST_P(Differences, NextCallReportsADifferentCallOnEveryRank) {
 
 // Two ranks send to a rank that makes the same call, and the other two wait for each other. No
 // message of one call reaches a rank that makes the other call.
-TEST_P(Differences, DifferentCallsAreDetectedWithoutAMessageBetweenRanks) {
+TEST_P(Differences, DifferingCallsOfDisjointRanksAreDetected) {
   run(4, [](Member& me) {
     static const Arguments kToFirst{"gather to 0", Kind::kGather, 0};
     static const Arguments kToThird{"gather to 2", Kind::kGather, 2};
@@ -451,7 +451,7 @@ std::vector<RootedDifference> rooted_differences() {
   return made;
 }
 
-TEST_P(Differences, NextCallReportsDifferentRootsAndLengths) {
+TEST_P(Differences, DifferingRootsAndLengthsAreReportedByTheNextCall) {
   run(kMaxRanks, [](Member& me) {
     for (const RootedDifference& difference : rooted_differences()) {
       SCOPED_TRACE(testing::Message()
@@ -481,7 +481,7 @@ size_t count_lines(const std::string& part, const std::string& other_part = "") 
 }
 
 // Both ranks send, and neither waits.
-TEST(DifferencesAtTheEnd, DifferentLastCallsAreLogged) {
+TEST(DifferencesAtTheEnd, DifferingFinalCallsAreLogged) {
   lines.clear();
   const CapiCase tcp{.name = "tcp", .transports = "tcp", .settings = "LOG=warn;", .log = keep_line};
   run_job(tcp, 2, [](Member& me) {

@@ -165,7 +165,7 @@ void differ(Member& me, const Difference& difference, bool later) {
 
 class Mismatch : public CapiTest {};
 
-TEST_P(Mismatch, DifferenceInAnyArgumentIsNamedOnAllRanks) {
+TEST_P(Mismatch, DifferingArgumentIsNamedOnAllRanks) {
   for (const bool later : {false, true}) {
     run(kRanks, [later](Member& me) {
       for (const Difference& difference : differences()) {

@@ -343,7 +343,7 @@ class Operations {
 
 class ManyRanks : public CapiTest {};
 
-TEST_P(ManyRanks, NineAndSeventeenRanksGetTheDefinedResults) {
+TEST_P(ManyRanks, NineAndSeventeenRanksGetCorrectResults) {
   for (const int32_t n : {9, 17}) {
     // Over tcp only the grouping of ranks matters, and nine ranks already make uneven groups.
     if (n == 17 && GetParam().clusters > 0) break;
@@ -366,7 +366,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 class VeryManyRanks : public CapiTest {};
 
-TEST_P(VeryManyRanks, SixtySixRanksGetTheDefinedResults) {
+TEST_P(VeryManyRanks, SixtySixRanksGetCorrectResultsAndWakeFromSleep) {
   run(66, [](Member& me) {
     for (const size_t count : {1u, 701u}) {
       Operations<int64_t> operations(me, count);

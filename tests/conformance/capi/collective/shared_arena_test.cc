@@ -73,7 +73,7 @@ void share(int32_t odd) {
 }
 
 TEST(CollectiveArena, ArenaIsUsedIfAllRanksMapIt) { share(-1); }
-TEST(CollectiveArena, ArenaIsNotUsedIfTheFirstRankCannotMakeIt) { share(0); }
+TEST(CollectiveArena, ArenaIsNotUsedIfTheFirstRankCannotCreateIt) { share(0); }
 TEST(CollectiveArena, ArenaIsNotUsedIfOneRankCannotMapIt) { share(1); }
 TEST(CollectiveArena, ArenaIsNotUsedIfTheLastRankCannotMapIt) { share(kRanks - 1); }
 

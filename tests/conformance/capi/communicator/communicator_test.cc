@@ -66,7 +66,7 @@ std::string read_line(const std::filesystem::path& file, const std::string& key)
   return {};
 }
 
-TEST_P(Communicators, LibraryThreadsRunNoSignalHandlers) {
+TEST_P(Communicators, LibraryThreadsBlockSignals) {
   run_two([](Member& me) {
     ASSERT_EQ(hetcomm_communicator_barrier(me.communicator(), kPatienceNs), HETCOMM_OK);
     size_t threads = 0;
@@ -103,7 +103,7 @@ TEST_P(Communicators, BarrierWaitsForAllRanks) {
   });
 }
 
-TEST_P(Communicators, BarrierEndsAtItsTimeLimit) {
+TEST_P(Communicators, BarrierTimesOutWithoutBreakingTheCommunicator) {
   HETCOMM_NEEDS_RANKS();
   run(2, [](Member& me) {
     if (me.rank() == 0) {
@@ -120,7 +120,7 @@ TEST_P(Communicators, BarrierEndsAtItsTimeLimit) {
 }
 
 // Rank 1 cannot create its transports. Rank 2 arrives late, and the other ranks wait only for it.
-TEST_P(Communicators, RankThatCannotTakePartReportsWhyToTheOthers) {
+TEST_P(Communicators, FailedRankReportsItsReasonToTheOthers) {
   HETCOMM_NEEDS_RANKS();
   for (const int32_t odd : {0, 1}) {
     run(3, [odd](Member& me) {
@@ -177,7 +177,7 @@ TEST_P(Communicators, SplitGroupsByColorInKeyOrder) {
   });
 }
 
-TEST_P(Communicators, SplitAcceptsNoColorAndNests) {
+TEST_P(Communicators, SplitAcceptsNoColorAndCanBeNested) {
   HETCOMM_NEEDS_RANKS();
   run(4, [](Member& me) {
     hetcomm_communicator_t* part = nullptr;
@@ -208,7 +208,7 @@ TEST_P(Communicators, SplitAcceptsNoColorAndNests) {
 }
 
 // The number of splits exceeds 16 bits.
-TEST_P(Communicators, SplitNumbersMayExceedSixteenBits) {
+TEST_P(Communicators, SplitCountCanExceedSixteenBits) {
   const bool shm = GetParam().transports == "shm" && GetParam().processes;
   if (!GetParam().alone() && !shm) GTEST_SKIP() << "numbers are the same over all transports";
   run_two([](Member& me) {
@@ -230,7 +230,7 @@ TEST_P(Communicators, SplitNumbersMayExceedSixteenBits) {
 }
 
 // Each round leaves an unreceived message with the same tag as that of the next round.
-TEST_P(Communicators, MessagesForADestroyedCommunicatorMatchNothing) {
+TEST_P(Communicators, LeftoverMessagesDoNotMatchInLaterCommunicators) {
   run_two([](Member& me) {
     for (uint64_t round = 0; round < 200; ++round) {
       hetcomm_communicator_t* part = nullptr;
@@ -257,7 +257,7 @@ TEST_P(Communicators, MessagesForADestroyedCommunicatorMatchNothing) {
   });
 }
 
-TEST_P(Communicators, ThreadsSplitTheirCommunicatorsConcurrently) {
+TEST_P(Communicators, ThreadsCanSplitDifferentCommunicatorsConcurrently) {
   run_two([](Member& me) {
     hetcomm_communicator_t* parents[2] = {};
     for (hetcomm_communicator_t*& parent : parents) {
@@ -307,7 +307,7 @@ TEST_P(Communicators, AbortReachesARankStillInsideTheSplit) {
   });
 }
 
-TEST_P(Communicators, BarrierThatEndsOnOneRankEndsOnAll) {
+TEST_P(Communicators, BarrierTimeoutOnOneRankEndsItOnAllRanks) {
   HETCOMM_NEEDS_RANKS();
   run(4, [](Member& me) {
     if (me.rank() > 0) {
@@ -325,7 +325,7 @@ TEST_P(Communicators, BarrierThatEndsOnOneRankEndsOnAll) {
   });
 }
 
-TEST_P(Communicators, BadArgumentOnOneRankEndsTheSplitOnAll) {
+TEST_P(Communicators, InvalidArgumentOnOneRankFailsTheSplitOnAllRanks) {
   run_two([](Member& me) {
     const bool bad = me.rank() == 0;
     hetcomm_communicator_t* part = nullptr;
@@ -427,7 +427,7 @@ TEST_P(Communicators, SeveralCommunicatorsDoNotMixTraffic) {
   });
 }
 
-TEST_P(Communicators, DestroyIsBusyWhileOperationsArePending) {
+TEST_P(Communicators, DestroyReturnsBusyWhileOperationsArePending) {
   run_two([](Member& me) {
     uint64_t value = 0;
     hetcomm_request_t* receive = me.recv(me.partner(), 1, &value, 8);
@@ -439,7 +439,7 @@ TEST_P(Communicators, DestroyIsBusyWhileOperationsArePending) {
   });
 }
 
-TEST_P(Communicators, AbortEndsEveryOperationOnEveryRank) {
+TEST_P(Communicators, AbortEndsPendingOperationsOnEveryRank) {
   const int32_t ranks = GetParam().alone() ? 1 : 3;
   run(ranks, [](Member& me) {
     uint64_t value = 0;
@@ -520,7 +520,7 @@ TEST_P(Communicators, CommunicatorIsBusyWhileAGroupExists) {
 // Six ranks: some are not neighbours in the control graph, and authenticate each other when they
 // first communicate. A rank that computes during that time, for longer than the detection time, is
 // not lost.
-TEST_P(Communicators, FirstMessageReachesARankThatComputes) {
+TEST_P(Communicators, FirstMessageReachesARankBusyComputing) {
   HETCOMM_NEEDS_RANKS();
   if (GetParam().thread_progress) GTEST_SKIP() << "a thread of its own answers";
   CapiCase impatient = GetParam();
@@ -601,7 +601,7 @@ TEST_P(Communicators, AbortEndsABarrier) {
   });
 }
 
-TEST_P(Communicators, AbortEndsOperationsThatAreBeingSubmitted) {
+TEST_P(Communicators, AbortEndsOperationsSubmittedConcurrently) {
   run_two([](Member& me) {
     std::atomic<bool> stop{false};
     std::vector<std::thread> threads;
@@ -642,7 +642,7 @@ TEST_P(Communicators, AbortEndsOperationsThatAreBeingSubmitted) {
   });
 }
 
-TEST_P(Communicators, RebuildWithFewerRanksGivesAHigherEpoch) {
+TEST_P(Communicators, RebuildWithFewerRanksStartsANewEpoch) {
   HETCOMM_NEEDS_RANKS();
   run(3, [](Member& me) {
     uint64_t value = 0;
@@ -733,7 +733,7 @@ TEST_P(Communicators, CountersCountUserMessagesAndBytes) {
   });
 }
 
-TEST_P(Communicators, CommunicatorIsCreatedInSuccessiveEpochs) {
+TEST_P(Communicators, SameNameCanBeReusedInSuccessiveEpochs) {
   run_two([](Member& me) {
     hetcomm_bootstrap_t* bootstrap = me.make_bootstrap("more", me.rank(), me.size());
     for (uint32_t epoch = 1; epoch <= 10; ++epoch) {
@@ -751,7 +751,7 @@ TEST_P(Communicators, CommunicatorIsCreatedInSuccessiveEpochs) {
 }
 
 // A rank may leave before its peers have noticed that all ranks are present.
-TEST_P(Communicators, CommunicatorLeftAtOnceIsCreatedOnAllRanks) {
+TEST_P(Communicators, CreationSucceedsEvenIfAPeerLeavesImmediately) {
   run_two([](Member& me) {
     hetcomm_bootstrap_t* bootstrap = me.make_bootstrap("more", me.rank(), me.size());
     for (uint32_t epoch = 1; epoch <= 50; ++epoch) {
@@ -768,7 +768,7 @@ TEST_P(Communicators, CommunicatorLeftAtOnceIsCreatedOnAllRanks) {
   });
 }
 
-TEST_P(Communicators, MissingRankIsNamed) {
+TEST_P(Communicators, CreationFailureNamesTheMissingRank) {
   HETCOMM_NEEDS_RANKS();
   run(2, [](Member& me) {
     if (me.rank() == 0) {
@@ -808,7 +808,7 @@ struct OutdatedView {
   }
 };
 
-TEST_P(Communicators, JobsWithTheSameSecretDoNotMix) {
+TEST_P(Communicators, JobsThatShareASecretStaySeparate) {
   HETCOMM_NEEDS_RANKS();
   CapiCase one_secret = GetParam();
   one_secret.settings += "SECRET=that of the whole cluster;";

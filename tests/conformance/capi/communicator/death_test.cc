@@ -25,7 +25,7 @@ namespace {
 
 class PeerLoss : public CapiTest {};
 
-TEST_P(PeerLoss, KilledRankEndsEveryOperationThatNamesIt) {
+TEST_P(PeerLoss, KilledRankFailsPendingOperationsThatNameIt) {
   run(3, [](Member& me) {
     uint64_t value = 0;
     uint64_t never = 0;
@@ -83,7 +83,7 @@ TEST_P(PeerLoss, KilledRankEndsEveryOperationThatNamesIt) {
 }
 
 // A data loader forked from a trainer outlives it for a while, with all its descriptors.
-TEST_P(PeerLoss, ForkedChildDoesNotHideADeath) {
+TEST_P(PeerLoss, DeathIsDetectedDespiteASurvivingForkedChild) {
   run(2, [](Member& me) {
     uint64_t word = 1;
     uint64_t got = 0;
@@ -105,7 +105,7 @@ TEST_P(PeerLoss, ForkedChildDoesNotHideADeath) {
   });
 }
 
-TEST_P(PeerLoss, DeathDuringHeavyTrafficEndsEveryOperation) {
+TEST_P(PeerLoss, DeathDuringHeavyTrafficFailsPendingOperations) {
   Random random(17);
   for (int round = 0; round < 6; ++round) {
     const uint64_t life = random.below(30 * kMs);
@@ -174,7 +174,7 @@ TEST_P(PeerLoss, CleanLeaveDeliversSentMessagesFirst) {
   });
 }
 
-TEST_P(PeerLoss, StoppedRankIsNotLost) {
+TEST_P(PeerLoss, BrieflyStoppedRankIsNotLost) {
   run(2, [](Member& me) {
     uint64_t value = 0;
     if (me.rank() == 1) {
@@ -209,7 +209,7 @@ TEST_P(PeerLoss, DeathEndsABarrier) {
 }
 
 // Most ranks wait for a rank that is itself waiting. The reason must reach all of them.
-TEST_P(PeerLoss, DeathEndsABarrierAndASplitOnAllRanks) {
+TEST_P(PeerLoss, DeathEndsABarrierOrSplitOnAllRanks) {
   for (const bool splits : {false, true}) {
     run(8, [splits](Member& me) {
       ASSERT_EQ(hetcomm_communicator_barrier(me.communicator(), kPatienceNs), HETCOMM_OK);
@@ -238,7 +238,7 @@ TEST_P(PeerLoss, DeathEndsABarrierAndASplitOnAllRanks) {
 
 // The rank lacks descriptors and so cannot connect for longer than the detection time. No rank is
 // lost because of that, and none waits forever.
-TEST_P(PeerLoss, RankWithoutDescriptorsDoesNotHangASplit) {
+TEST_P(PeerLoss, RankOutOfFileDescriptorsDoesNotHangASplit) {
   CapiCase impatient = GetParam();
   impatient.settings += "DETECTION_TIME=2s;";
   run_job(impatient, 4, [](Member& me) {

@@ -166,7 +166,7 @@ TEST_P(Descriptors, AllRanksShortOfDescriptorsReachEachOther) {
 
 // A large host has this many ranks, and most systems have this limit. It takes minutes on two
 // cores.
-TEST_P(Descriptors, FiveHundredPeersFitTheUsualDescriptorLimit) {
+TEST_P(Descriptors, FiveHundredPeersFitWithin1024Descriptors) {
   if (std::getenv("HETCOMM_TEST_LONG") == nullptr) GTEST_SKIP() << "HETCOMM_TEST_LONG=1 runs it";
   if (GetParam().name != "shm") GTEST_SKIP() << "one transport will do";
   CapiCase patient = GetParam();

@@ -140,7 +140,7 @@ TEST_P(Numbering, CallsUseTheRankNumbersOfTheirCommunicator) {
 }
 
 // The owner, rank 0 of the parent, is not in the communicator of the other two.
-TEST_P(Numbering, MemoryOfARankOutsideCannotBeImported) {
+TEST_P(Numbering, MemoryOfANonMemberCannotBeImported) {
   run(kRanks, [](Member& me) {
     hetcomm_communicator_t* part = nullptr;
     ASSERT_EQ(hetcomm_communicator_split(me.communicator(), me.rank() == 0 ? 0 : 1, 0, &part),

@@ -1913,7 +1913,7 @@ struct Work {
   _exit(0);
 }
 
-TEST(RandomFaults, EveryOperationEndsAsItsFaultAllows) {
+TEST(RandomFaults, OperationsEndWithAStatusTheFaultAllows) {
   if (const char* const seed = std::getenv("HETCOMM_TEST_SEED"); seed != nullptr) {
     run(draw(std::strtoull(seed, nullptr, 10)));
     return;

@@ -41,7 +41,7 @@ class Reach : public CapiTest {
   }
 };
 
-TEST_P(Reach, AbortEndsOperationsOfRanksWithoutAConnection) {
+TEST_P(Reach, AbortReachesRanksWithoutADirectConnection) {
   run(kRanks, [](Member& me) {
     uint64_t word = 0;
     hetcomm_request_t* request = me.recv(HETCOMM_ANY_SOURCE, 1, &word, sizeof(word));
@@ -63,7 +63,7 @@ TEST_P(Reach, AbortEndsOperationsOfRanksWithoutAConnection) {
 
 // Rank 7 is late, so no rank gets the data that it waits for, and rank 0 times out first. Nothing
 // is sent before: only the root of a broadcast could send.
-TEST_P(Reach, FailedCollectiveOperationEndsOnRanksWithoutAConnection) {
+TEST_P(Reach, CollectiveFailureReachesRanksWithoutADirectConnection) {
   run(kRanks, [](Member& me) {
     int64_t word = me.rank();
     hetcomm_collective_options_t options{};

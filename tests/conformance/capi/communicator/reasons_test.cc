@@ -289,7 +289,7 @@ void fail_at_rank_0(Member& me, const Kind& kind, Cause cause, bool on_device) {
 
 class Reasons : public CapiTest {};
 
-TEST_P(Reasons, FirstReasonReachesEveryRank) {
+TEST_P(Reasons, FirstFailureReasonReachesEveryRank) {
   CapiCase test_case = GetParam();
   test_case.thread_progress = true;
   for (const Kind& kind : kKinds) {

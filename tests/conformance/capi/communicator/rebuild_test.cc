@@ -196,7 +196,7 @@ class Rebuild : public ::testing::TestWithParam<std::pair<std::string, bool>> {
   }
 };
 
-TEST_P(Rebuild, OmitsAnyRankThatDied) {
+TEST_P(Rebuild, ExcludesADeadRank) {
   for (const int victim : {1, 2, 3}) {
     run(4, {victim}, [victim](Launched& me) {
       std::vector<int> left = {0, 1, 2, 3};
@@ -210,7 +210,7 @@ TEST_P(Rebuild, OmitsAnyRankThatDied) {
   }
 }
 
-TEST_P(Rebuild, OmitsRanksThatDieOneAfterTheOther) {
+TEST_P(Rebuild, ExcludesRanksThatDieOneAfterAnother) {
   run(4, {1, 2, 3}, [](Launched& me) {
     std::vector<int> left = {0, 1, 2, 3};
     int round = 0;
@@ -224,7 +224,7 @@ TEST_P(Rebuild, OmitsRanksThatDieOneAfterTheOther) {
   });
 }
 
-TEST_P(Rebuild, OmitsSeveralRanksThatDieAtOnce) {
+TEST_P(Rebuild, ExcludesRanksThatDieTogether) {
   run(5, {1, 4}, [](Launched& me) {
     me.board().meet(0, 5);
     if (me.rank() == 1 || me.rank() == 4) die();
@@ -316,7 +316,7 @@ Outcome execute(Launched& me, hetcomm_reshard_t* plan) {
   return outcome;
 }
 
-TEST_P(Rebuild, PlansAreRebuiltIfACopyOfTheLostDataIsLeft) {
+TEST_P(Rebuild, RebuildsPlansIfACopyOfTheLostDataSurvives) {
   for (const int victim : {1, 2}) {
     run(4, {victim}, [victim](Launched& me) {
       hetcomm_reshard_t* plan = make_plan(me.communicator(), true);
@@ -382,7 +382,7 @@ TEST_P(Rebuild, WorksOnASplitCommunicator) {
   });
 }
 
-TEST_P(Rebuild, NamesTheLivingRankThatDoesNotCall) {
+TEST_P(Rebuild, NamesTheLiveRankThatDoesNotRebuild) {
   run(4, {2}, [](Launched& me) {
     me.board().meet(0, 4);
     if (me.rank() == 2) die();

@@ -85,7 +85,7 @@ TEST_P(Sharing, OnlyMembersTakePartInANewCommunicator) {
   });
 }
 
-TEST_P(Sharing, NewCommunicatorOpensNoDescriptors) {
+TEST_P(Sharing, NewCommunicatorReusesDescriptors) {
   if (!GetParam().processes) GTEST_SKIP() << "descriptors are of the process";
   constexpr int kMore = 50;
   static_assert(kOfTheJob < kMore);
@@ -111,7 +111,7 @@ TEST_P(Sharing, NewCommunicatorOpensNoDescriptors) {
 }
 
 // The first communicator is destroyed first, while a rank still uses the last one.
-TEST_P(Sharing, ConnectionsServeUntilTheLastCommunicatorIsDestroyed) {
+TEST_P(Sharing, ConnectionsStayOpenUntilTheLastCommunicatorIsDestroyed) {
   run_two([](Member& me) {
     hetcomm_communicator_t* a = join(me, "a", me.rank(), me.size());
     hetcomm_communicator_t* b = join(me, "b", me.rank(), me.size());
@@ -234,7 +234,7 @@ TEST_P(Sharing, UnreceivedMessagesDoNotStallAnotherCommunicator) {
   });
 }
 
-TEST_P(Sharing, RanksThatOfferDifferentConnectionsGetTheirOwn) {
+TEST_P(Sharing, ConnectionsAreSharedOnlyWithinATransport) {
   if (GetParam().transports != "shm") GTEST_SKIP() << "needs a second transport";
   run(2, [](Member& me) {
     talk(me.communicator(), 1);
@@ -264,7 +264,7 @@ TEST_P(Sharing, RanksThatOfferDifferentConnectionsGetTheirOwn) {
 }
 
 // The new communicator has another secret than the connections.
-TEST_P(Sharing, CommunicatorWithAnotherSecretGetsItsOwnConnections) {
+TEST_P(Sharing, DifferentSecretRequiresSeparateConnections) {
   HETCOMM_NEEDS_RANKS();
   run(2, [](Member& me) {
     StoreView view(me.store(), "secret:");
@@ -289,7 +289,7 @@ TEST_P(Sharing, CommunicatorWithAnotherSecretGetsItsOwnConnections) {
   });
 }
 
-TEST_P(Sharing, LossDoesNotEndACommunicatorWithoutTheLostRank) {
+TEST_P(Sharing, SurvivorsShareConnectionsAfterALoss) {
   if (!GetParam().processes) GTEST_SKIP() << "needs processes";
   run(3, [](Member& me) {
     hetcomm_communicator_t* all = join(me, "all", me.rank(), 3);
@@ -316,7 +316,7 @@ TEST_P(Sharing, LossDoesNotEndACommunicatorWithoutTheLostRank) {
 }
 
 // The other ranks can read the data that rank 1 has published, and then its store fails.
-TEST_P(Sharing, RankThatFailsEndsTheNewCommunicatorOnTheOthers) {
+TEST_P(Sharing, FailureDuringCreationEndsTheCommunicatorOnOtherRanks) {
   HETCOMM_NEEDS_RANKS();
   run(3, [](Member& me) {
     talk(me.communicator(), 1);
@@ -367,7 +367,7 @@ TEST_P(Sharing, RankThatFailsEndsTheNewCommunicatorOnTheOthers) {
 
 // Rank 1 fails before rank 2 has begun. Rank 2 learns of it long before it creates its own
 // communicator.
-TEST_P(Sharing, FailureBeforeALateRankJoinsEndsItsCommunicator) {
+TEST_P(Sharing, LateRankLearnsOfAnEarlierCreationFailure) {
   HETCOMM_NEEDS_RANKS();
   run(3, [](Member& me) {
     talk(me.communicator(), 1);

@@ -87,7 +87,7 @@ TEST(Tls, RequiredTlsWorksBetweenProcesses) {
   }
 }
 
-TEST(Tls, JobWithoutRequiredTlsIsRefused) {
+TEST(Tls, JobWithoutTlsIsRefusedIfTlsIsRequired) {
   for (const char* transports : {"tcp", "shm", "tcp,shm"}) {
     const Ends ends = create_two("REQUIRE_TLS=1;SECRET=s", "REQUIRE_TLS=1;SECRET=s", transports);
     for (int rank = 0; rank < 2; ++rank) {
@@ -99,12 +99,12 @@ TEST(Tls, JobWithoutRequiredTlsIsRefused) {
 }
 
 // No data leaves the process.
-TEST(Tls, SingleRankSatisfiesRequiredTls) {
+TEST(Tls, SingleRankNeedsNoTlsEvenIfRequired) {
   const CapiCase test_case{.name = "alone", .transports = "self", .settings = "REQUIRE_TLS=1;"};
   run_job(test_case, 1, [](Member& me) { EXPECT_TRUE(me.ok()); });
 }
 
-TEST(Tls, RanksThatDifferInTlsFailOnBothSides) {
+TEST(Tls, TlsOnOnlyOneRankFailsBoth) {
   const Certificates files;
   for (const bool first : {false, true}) {
     const uint64_t before = clock_ns();
@@ -119,7 +119,7 @@ TEST(Tls, RanksThatDifferInTlsFailOnBothSides) {
   }
 }
 
-TEST(Tls, RanksThatDoNotTrustEachOtherFailOnBothSides) {
+TEST(Tls, UntrustedCertificatesFailBothRanks) {
   const Certificates files;
   const Certificates others("another authority");
   const std::string foreign = Certificates::settings(others.standard(), files.authority_file());
@@ -133,7 +133,7 @@ TEST(Tls, RanksThatDoNotTrustEachOtherFailOnBothSides) {
   }
 }
 
-TEST(Tls, UnreadableKeyIsNamed) {
+TEST(Tls, ErrorNamesTheUnreadableKey) {
   const Certificates files;
   auto own = files.standard();
   own.key = "/nowhere/at.all";

@@ -332,7 +332,7 @@ void try_memories(Member& me) {
   me.meet();
 }
 
-TEST_F(Trust, MemoryIsPassedOnlyToMembersAndOnlyIfAllRightsAreGranted) {
+TEST_F(Trust, MemoryIsPassedOnlyToMembersWithAllRights) {
   make_evil(2, Evil::kKeep);
   run_job(test_case_, 3, [](Member& me) {
     hetcomm_communicator_t* sub = nullptr;
@@ -408,7 +408,7 @@ void send_and_end(Member& me, int32_t peer) {
   }
 }
 
-TEST_F(Trust, BlockingDoorbellHangsNoRank) {
+TEST_F(Trust, BlockingDoorbellDoesNotHangAPeer) {
   test_case_.settings = "SPIN_TIME=0;";
   for (const Evil what : {Evil::kReplace, Evil::kAdd}) {
     for (const int32_t bad : {0, 1}) {
@@ -440,7 +440,7 @@ TEST_F(Trust, BlockingDoorbellHangsNoRank) {
   EXPECT_TRUE(has_logged(0, {"rank 1", "process", "of user", "more descriptors"}));
 }
 
-TEST_F(Trust, DescriptorsSentByteByByteAreCounted) {
+TEST_F(Trust, DescriptorsSentByteByByteAreLimited) {
   for (const int32_t bad : {0, 1}) {
     make_evil(bad, Evil::kDrip);
     run_job(test_case_, 2, [&](Member& me) {
@@ -502,7 +502,7 @@ class TwoUsers : public Trust {
   }
 };
 
-TEST_F(TwoUsers, AnotherUserIsRefusedByBothSidesOfShm) {
+TEST_F(TwoUsers, ShmRefusesAnotherUserOnBothSides) {
   test_case_.settings = "DETECTION_TIME=2s;";
   for (const int32_t other : {0, 1}) {
     give_to_other_user(other);

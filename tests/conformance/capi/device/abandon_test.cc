@@ -533,7 +533,7 @@ TEST_P(Abandon, EndsEveryKindOfOperation) {
   }
 }
 
-TEST_P(Abandon, LaterAccessToItsMemoryEndsWithTheReason) {
+TEST_P(Abandon, LaterAccessToAnAbandonedDeviceReportsWhy) {
   for (const bool puts : {false, true}) {
     std::array<HangingDevice, 2> devices;
     Accesses accesses(puts);
@@ -837,7 +837,7 @@ void end_other_rank(Member& me, HangingDevice& device, Collectives& kind, const 
   ASSERT_TRUE(me.meet());
 }
 
-TEST_P(Abandon, OtherRankOfACollectiveOperationEndsSoon) {
+TEST_P(Abandon, PeerInACollectiveOperationIsReleasedPromptly) {
   for (const bool sums : {true, false}) {
     const std::vector<Moment> all = moments();
     // The devices outlive the contexts.
@@ -866,7 +866,7 @@ TEST_P(Abandon, OtherRankOfACollectiveOperationEndsSoon) {
 }
 
 // Rank 0's second device still sends while a copy of the first one hangs, through other chunks.
-TEST_P(Abandon, ChunksAreReusedOnceTheLateCopyHasEnded) {
+TEST_P(Abandon, ChunksAreReusedOnceTheLateCopyEnds) {
   constexpr uint64_t kMessage = 256u << 10;  // size of one chunk
   constexpr int kMessages = 40;
   std::array<HangingDevice, 4> devices;  // two for each rank
@@ -1063,7 +1063,7 @@ bool has_logged(size_t rank, const std::string& part) {
   return lines[rank].find(part) != std::string::npos;
 }
 
-TEST_P(Abandon, LogNamesDeviceAndCopy) {
+TEST_P(Abandon, LogNamesTheDeviceAndTheCopy) {
   for (std::string& text : lines) text.clear();
   std::array<HangingDevice, 2> devices;
   CapiCase own = GetParam();

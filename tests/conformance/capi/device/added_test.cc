@@ -177,7 +177,7 @@ TEST_P(AddedDevices, DeviceAddedLateGetsPinnedMemory) {
   });
 }
 
-TEST_P(AddedDevices, PointerOfAFailingDeviceIsNotHostMemory) {
+TEST_P(AddedDevices, PointerIsNotTakenForHostMemoryIfTheDeviceFails) {
   static const hetcomm_device_table_t kTable = make_table();
   std::vector<std::unique_ptr<Stub>> stubs;
   for (int i = 0; i < 2; ++i) stubs.push_back(std::make_unique<Stub>());
@@ -273,7 +273,7 @@ TEST_P(AddedDevices, OneQueryFindsTheOwnerAmongDevicesOfAKind) {
   });
 }
 
-TEST_P(AddedDevices, ForbiddenStatusEndsTheOperationWithDeviceLost) {
+TEST_P(AddedDevices, InvalidDeviceStatusEndsTheOperationWithDeviceLost) {
   static const hetcomm_device_table_t kTable = make_table();
   std::vector<std::unique_ptr<Stub>> stubs;
   for (int i = 0; i < 2; ++i) stubs.push_back(std::make_unique<Stub>());

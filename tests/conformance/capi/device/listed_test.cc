@@ -79,7 +79,7 @@ TEST(ListedDevices, DeviceSharedWithinAProcessGivesNoWarning) {
   EXPECT_EQ(warnings, 0);
 }
 
-TEST(ListedDevices, LocalRankWithoutALauncherIsAnError) {
+TEST(ListedDevices, LocalRankPlaceholderNeedsALauncher) {
   for (const char* const name : {"LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID",
                                  "PMIX_LOCAL_RANK", "SLURM_LOCALID"}) {
     unsetenv(name);

@@ -161,7 +161,7 @@ void check_message(Member& me, uint64_t size) {
   }
 }
 
-TEST_P(DevicePath, MessagesOfEverySizeArriveIntact) {
+TEST_P(DevicePath, MessagesOfManySizesArriveIntact) {
   if (is_refused()) GTEST_SKIP() << "refused: see RequiredDirectAccessFailsIfUnavailable";
   run(2, [](Member& me) {
     for (const uint64_t size :
@@ -246,7 +246,7 @@ TEST_P(DevicePath, MessageLongerThanItsReceiveIsTruncated) {
   });
 }
 
-TEST_P(DevicePath, MessageOfSeveralMemoryKindsArrivesIntact) {
+TEST_P(DevicePath, MessageSpanningSeveralMemoryKindsArrivesIntact) {
   if (has("direct")) GTEST_SKIP() << "memory known by handle is reached by no network";
   run(2, [](Member& me) {
     constexpr uint64_t kPart = 200'000;
@@ -395,7 +395,7 @@ TEST_P(DevicePath, RequiredDirectAccessFailsIfUnavailable) {
   });
 }
 
-TEST_P(DevicePath, ExplanationNamesEachPathAndItsRefusal) {
+TEST_P(DevicePath, ExplanationGivesThePathAndItsReason) {
   run(2, [](Member& me) {
     size_t size = 0;
     EXPECT_EQ(hetcomm_communicator_explain(me.communicator(), me.partner(), 0, nullptr, &size),

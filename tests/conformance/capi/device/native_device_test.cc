@@ -56,7 +56,7 @@ void check_wrapped(Member& me, Framework& framework, int32_t device, uint64_t si
   EXPECT_EQ(hetcomm_memory_destroy(memory), HETCOMM_OK);
 }
 
-TEST_P(NativeDevices, DeviceIsAddedWhileACommunicatorIsInUse) {
+TEST_P(NativeDevices, DeviceCanBeAddedWhileACommunicatorIsInUse) {
   run(2, [](Member& me) {
     std::vector<std::byte> host = pattern(3'000'000, 1);
     move(me, hetcomm_buffer_host(host.data(), host.size()));
@@ -82,7 +82,7 @@ TEST_P(NativeDevices, DeviceIsAddedWhileACommunicatorIsInUse) {
 }
 
 // Pointers name the memory, for vendors with such memory. The other rank's memory may be a buffer.
-TEST_P(NativeDevices, MemoryNamedByPointersCanBeSent) {
+TEST_P(NativeDevices, MemoryGivenByPointerCanBeSent) {
   run(2, [](Member& me) {
     constexpr uint64_t kSize = 3'000'000;
     constexpr uint64_t kBefore = 1000;
@@ -232,7 +232,7 @@ TEST_P(NativeDevices, HandleInPlaceOfAPointerIsRefused) {
   });
 }
 
-TEST_P(NativeDevices, ErrorForRefusedMemoryNamesTheRule) {
+TEST_P(NativeDevices, ErrorForRefusedMemoryGivesTheReason) {
   run(2, [](Member& me) {
     Framework framework(me.rank());
     Framework second(me.rank());

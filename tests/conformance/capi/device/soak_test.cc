@@ -98,9 +98,9 @@ void soak(const std::string& devices) {
               static_cast<unsigned long long>(after.resident / 1024));
 }
 
-TEST(DeviceSoak, AThousandContextsOfSimulatedDevicesLeakNothing) { soak("sim-handle,sim-address"); }
+TEST(DeviceSoak, HundredsOfSimulatedDeviceContextsDoNotLeak) { soak("sim-handle,sim-address"); }
 
-TEST(DeviceSoak, AThousandContextsOfOpenClDevicesLeakNothing) {
+TEST(DeviceSoak, HundredsOfOpenClDeviceContextsDoNotLeak) {
   if (std::getenv("OCL_ICD_VENDORS") == nullptr) GTEST_SKIP() << "no run-times of OpenCL";
   soak("opencl:0,sim-handle,opencl:1");
 }

@@ -469,7 +469,7 @@ TEST_P(Streams, RedistributionsOfAGroupStartTogether) {
 
 // While the streams of both ranks are held back, one execution is cancelled, late, or abandoned by
 // the other rank.
-TEST_P(Streams, ExecutionThatEndsBehindAStreamDoesNotAffectOthers) {
+TEST_P(Streams, ExecutionEndedWhileItsStreamIsHeldDoesNotAffectOthers) {
   run(2, [](Member& me) {
     constexpr uint64_t kWords = 50'000;
     Framework framework(me.rank());
@@ -503,7 +503,7 @@ TEST_P(Streams, ExecutionThatEndsBehindAStreamDoesNotAffectOthers) {
 
 // An execution by ranks 0, 1 and 2 waits for a stream on rank 0 that is held back. Rank 1 destroys
 // its plan. Rank 2 learns of it, tells rank 0 and leaves, before or after rank 0 starts.
-TEST_P(Streams, ExecutionBehindAStreamEndsWithTheFirstReason) {
+TEST_P(Streams, ExecutionWaitingForAStreamEndsWithTheFirstReason) {
   for (const bool is_late : {false, true}) {
     SCOPED_TRACE(is_late);
     run(3, [is_late](Member& me) {
@@ -546,7 +546,7 @@ TEST_P(Streams, ExecutionBehindAStreamEndsWithTheFirstReason) {
 
 // Rank 1 refuses an execution and destroys its plan, as it may. Rank 0 calls that execution on a
 // stream that is held back, before or after the refusal.
-TEST_P(Streams, ExecutionBehindAStreamEndsWithAnEarlierRefusal) {
+TEST_P(Streams, ExecutionWaitingForAStreamEndsWithAnEarlierRefusal) {
   for (const bool is_late : {false, true}) {
     SCOPED_TRACE(is_late);
     run(2, [is_late](Member& me) {
@@ -640,7 +640,7 @@ TEST_P(Streams, LateCollectiveOperationFailsOnAllRanks) {
 
 // An operation that was cancelled before its turn does not hold back any other, on this
 // communicator or on a later one.
-TEST_P(Streams, CancelledCollectiveOperationHoldsBackNoLaterOne) {
+TEST_P(Streams, CancelledCollectiveOperationDoesNotBlockLaterOnes) {
   run(2, [](Member& me) {
     Framework framework(me.rank());
     Rig rig(me, framework, 1000);

@@ -77,7 +77,7 @@ Ran fail_in_rank_one(
   return ran;
 }
 
-TEST_P(PipelineFailures, CallbackThatFailsEndsTheRunOnAllRanks) {
+TEST_P(PipelineFailures, FailingCallbackEndsTheRunOnAllRanks) {
   run(3, [](Member& me) {
     const Ran ran = fail_in_rank_one(me, [](const hetcomm_pipeline_action_t& action) {
       snprintf(action.reason, action.reason_capacity, "the loss is no number");
@@ -90,7 +90,7 @@ TEST_P(PipelineFailures, CallbackThatFailsEndsTheRunOnAllRanks) {
   });
 }
 
-TEST_P(PipelineFailures, CallbackThatFailsWithoutAReasonIsReportedWithItsStatus) {
+TEST_P(PipelineFailures, FailingCallbackWithoutAReasonIsReportedByStatus) {
   run(3, [](Member& me) {
     const Ran ran = fail_in_rank_one(
         me, [](const hetcomm_pipeline_action_t&) { return hetcomm_status_t{12345}; });
@@ -104,7 +104,7 @@ TEST_P(PipelineFailures, CallbackThatFailsWithoutAReasonIsReportedWithItsStatus)
 }
 
 // A run that returns one of these has not begun, and could be called again.
-TEST_P(PipelineFailures, CallbackThatReturnsARefusalStatusEndsTheRunWithInternal) {
+TEST_P(PipelineFailures, RefusalStatusFromACallbackBecomesInternal) {
   for (const hetcomm_status_t status : {HETCOMM_INVALID_ARGUMENT, HETCOMM_BUSY}) {
     run(3, [&](Member& me) {
       const Ran ran =
@@ -115,7 +115,7 @@ TEST_P(PipelineFailures, CallbackThatReturnsARefusalStatusEndsTheRunWithInternal
   }
 }
 
-TEST_P(PipelineFailures, CallbackThatThrowsEndsTheRunOnAllRanks) {
+TEST_P(PipelineFailures, ThrowingCallbackEndsTheRunOnAllRanks) {
   run(3, [](Member& me) {
     const Ran ran = fail_in_rank_one(me, [](const hetcomm_pipeline_action_t&) -> hetcomm_status_t {
       throw std::runtime_error("the trainer's own");
@@ -209,7 +209,7 @@ void pass_byte(Member& me, int32_t peer, bool sends) {
 }
 
 // Rank 0 fails in its first step when the others wait for its data.
-TEST_P(PipelineFailures, FactsCountTheWaitsOfARunThatFailsBeforeItsFirstStep) {
+TEST_P(PipelineFailures, FactsIncludeWaitsOfARunThatFailsBeforeItsFirstStep) {
   run(3, [](Member& me) {
     Trained own(me, three_stages());
     ASSERT_EQ(own.run(7).status, HETCOMM_OK);
@@ -262,7 +262,7 @@ TEST_P(PipelineFailures, FactsCountTheWaitsOfARunThatFailsBeforeItsFirstStep) {
 
 // Rank 2 stays in a callback until rank 0, which waits for its data or for its end, has been
 // interrupted.
-TEST_P(PipelineFailures, InterruptEndsARunThatWaits) {
+TEST_P(PipelineFailures, InterruptEndsAWaitingRun) {
   const std::pair<int32_t, hetcomm_status_t> cases[] = {
       {HETCOMM_PIPELINE_FORWARD, HETCOMM_CANCELLED},
       {HETCOMM_PIPELINE_BACKWARD, 7},  // no status of a failure
@@ -328,7 +328,7 @@ TEST_P(PipelineFailures, DifferentStepNumbersAreReported) {
   });
 }
 
-TEST_P(PipelineFailures, RankThatDestroysItsPipelineEndsTheRunsOfOthers) {
+TEST_P(PipelineFailures, DestroyedPipelineEndsTheRunOnOtherRanks) {
   run(2, [](Member& me) {
     const PipelinePlan plan = plan_of(on_ranks({0, 1}), "1f1b", 3);
     Model model(plan, static_cast<uint32_t>(me.rank()));
@@ -347,7 +347,7 @@ TEST_P(PipelineFailures, RankThatDestroysItsPipelineEndsTheRunsOfOthers) {
   });
 }
 
-TEST_P(PipelineFailures, PlansThatDifferAreRefused) {
+TEST_P(PipelineFailures, DifferingPlansAreRefused) {
   run(3, [](Member& me) {
     PipelinePlan plan = three_stages();
     if (me.rank() == 2) plan.pipelines[0].schedule.name = "gpipe";
@@ -371,7 +371,7 @@ TEST_P(PipelineFailures, PlansWithDifferentProvenanceAreAccepted) {
   });
 }
 
-TEST_P(PipelineFailures, WrongPlanOfOneRankIsReportedToAll) {
+TEST_P(PipelineFailures, InvalidPlanOnOneRankIsReportedToAll) {
   run(3, [](Member& me) {
     const std::string good = pipeline::to_json(three_stages());
     Model model(three_stages(), static_cast<uint32_t>(me.rank()));
@@ -439,7 +439,7 @@ TEST_P(PipelineFailures, MissingDeviceIsReportedToAll) {
   });
 }
 
-TEST_P(PipelineFailures, CallbackMayNotUseItsPipelineButMayCancelIt) {
+TEST_P(PipelineFailures, CallbackCanOnlyCancelItsPipeline) {
   run(2, [](Member& me) {
     const PipelinePlan plan = plan_of(on_ranks({0, 1}), "1f1b", 3);
     Model model(plan, static_cast<uint32_t>(me.rank()));
@@ -471,7 +471,7 @@ TEST_P(PipelineFailures, CallbackMayNotUseItsPipelineButMayCancelIt) {
 }
 
 // Rank 0 has posted all its sends when rank 1 fails, and needs nothing of it.
-TEST_P(PipelineFailures, RankThatWaitsForNothingNoticesTheEndOfTheRun) {
+TEST_P(PipelineFailures, RankThatIsNotWaitingNoticesAFailedRun) {
   run(2, [](Member& me) {
     PipelinePlan plan = plan_of(on_ranks({0, 1}), "gpipe", 40);
     plan.pipelines.front().boundaries.front().in_flight = 40;
@@ -510,7 +510,7 @@ TEST_P(PipelineFailures, TimeLimitEndsARunWithoutTransfers) {
 
 // Rank |odd| evaluates and the others train, or the other way round. Each may then wait for data
 // that nobody sends.
-TEST_P(PipelineFailures, RunsOfDifferentKindsAreReported) {
+TEST_P(PipelineFailures, MixedTrainingAndEvaluationRunsAreReported) {
   for (const int32_t odd : {0, 1, 2}) {
     for (const bool evaluates : {false, true}) {
       run(3, [&](Member& me) {
@@ -527,7 +527,7 @@ TEST_P(PipelineFailures, RunsOfDifferentKindsAreReported) {
   }
 }
 
-TEST_P(PipelineFailures, WrongRunOptionsAreRefusedBeforeAnyStep) {
+TEST_P(PipelineFailures, InvalidRunOptionsAreRefusedBeforeAnyStep) {
   run(2, [](Member& me) {
     PipelinePlan plan = plan_of(on_ranks({0, 1}), "1f1b", 3);
     Trained own(me, plan);
@@ -565,7 +565,7 @@ TEST_P(PipelineFailures, DifferentStepNumbersOfSeparatePipelinesAreReported) {
   });
 }
 
-TEST_P(PipelineFailures, TraceOfARunThatFailedHasTheStepsThatWereCalled) {
+TEST_P(PipelineFailures, TraceOfAFailedRunListsTheStepsThatStarted) {
   run(1, [](Member& me) {
     PipelinePlan plan = plan_of(on_ranks({0}), "", 2);
     plan.pipelines.front().schedule.actions =
@@ -624,7 +624,7 @@ INSTANTIATE_TEST_SUITE_P(Of, PipelinePatience, ::testing::Values(pipeline_cases(
                          capi_case_name);
 
 // Rank 1 stays in its last callback for longer than HETCOMM_TIMEOUT, which does not bound this run.
-TEST_P(PipelinePatience, RunWithoutATimeLimitWaitsForTheLastRank) {
+TEST_P(PipelinePatience, RunWithoutATimeLimitWaitsForASlowRank) {
   CapiCase patient = GetParam();
   patient.settings += "TIMEOUT=2s;";
   run_job(patient, 2, [](Member& me) {
@@ -671,7 +671,7 @@ void go_on_without_rank_two(Member& me) {
 class PipelineLosses : public CapiTest {};
 INSTANTIATE_TEST_SUITE_P(All, PipelineLosses, ::testing::ValuesIn(process_cases()), capi_case_name);
 
-TEST_P(PipelineLosses, LostRankEndsTheRunOnAllOthers) {
+TEST_P(PipelineLosses, LostRankEndsTheRunOnAllOtherRanks) {
   HETCOMM_NEEDS_RANKS();
   run(4, [](Member& me) {
     const PipelinePlan plan = plan_of(on_ranks({0, 1, 2, 3}), "1f1b", 8);

@@ -262,7 +262,7 @@ void train_and_check(Member& me, const PipelinePlan& plan, const std::vector<Wis
   }
 }
 
-TEST_P(PipelineGradients, RanksOfADataDegreeAddTheirGradients) {
+TEST_P(PipelineGradients, DataParallelRanksSumTheirGradients) {
   for (const char* schedule : {"1f1b", "zb-h1", "gpipe"}) {
     const std::vector<StageWish> stages = {
         {.ranks = {0, 1, 2, 3}, .degrees = {.data = 2, .tensor = 2}},
@@ -273,7 +273,7 @@ TEST_P(PipelineGradients, RanksOfADataDegreeAddTheirGradients) {
 }
 
 // The whole model in one stage, in two stages with another tensor degree, and in chunks.
-TEST_P(PipelineGradients, PipelinesOfDifferentDepthAndDegreesAddTheirGradients) {
+TEST_P(PipelineGradients, PipelinesOfDifferentDepthAndDegreesSumTheirGradients) {
   PipelinePlan plan =
       plan_of({{.ranks = {0, 1}, .degrees = {.tensor = 2}}, {.ranks = {2}}}, "1f1b", 3);
   PipelinePlan chunks = plan_of(on_ranks({3, 4, 4, 3}), "zb-v", 5);
@@ -296,7 +296,7 @@ TEST_P(PipelineGradients, PipelinesOfDifferentDepthAndDegreesAddTheirGradients) 
 
 // One rank is in a set with each of two copies: it must not form one sum where the other set still
 // reads.
-TEST_P(PipelineGradients, LargeGradientsAreAddedInPlaceUnlessAnotherSetReadsThem) {
+TEST_P(PipelineGradients, LargeGradientsAreSummedInPlaceUnlessAnotherSetReadsThem) {
   PipelinePlan plan = plan_of({{.ranks = {0, 1}, .degrees = {.tensor = 2}}}, "1f1b", 3);
   const PipelinePlan more = plan_of(on_ranks({2}), "1f1b", 3);
   plan.pipelines.push_back(more.pipelines.front());
@@ -319,7 +319,7 @@ TEST_P(PipelineGradients, LargeGradientsAreAddedInPlaceUnlessAnotherSetReadsThem
   });
 }
 
-TEST_P(PipelineGradients, ListsMayBeReplacedManyTimes) {
+TEST_P(PipelineGradients, GradientListsCanBeReplacedWithoutLeaking) {
   const PipelinePlan plan = plan_of({{.ranks = {0, 1}, .degrees = {.data = 2}}}, "1f1b", 2);
   run(2, [&](Member& me) {
     Gradients gradients(plan, static_cast<uint32_t>(me.rank()), wishes_of(1));
@@ -356,13 +356,13 @@ TEST_P(PipelineGradients, SetGradientsWithoutOneRankEndsThePipeline) {
   });
 }
 
-TEST_P(PipelineGradients, StagesThatShareAnItemAddTheirGradients) {
+TEST_P(PipelineGradients, StagesSharingAnItemSumTheirGradients) {
   PipelinePlan plan = plan_of(on_ranks({0, 1, 2}), "1f1b", 3);
   plan.shared.push_back({.item = 0, .holders = {{0, 0}, {0, 2}}});
   run(3, [&](Member& me) { train_and_check(me, plan, wishes_of(3)); });
 }
 
-TEST_P(PipelineGradients, EvaluationsAddNoGradientsAndANewListReplacesTheOld) {
+TEST_P(PipelineGradients, EvaluationSumsNoGradientsAndANewListReplacesTheOld) {
   const PipelinePlan plan =
       plan_of({{.ranks = {0, 1}, .degrees = {.data = 2}}, {.ranks = {2}}}, "1f1b", 4);
   run(3, [&](Member& me) {
@@ -399,7 +399,7 @@ TEST_P(PipelineGradients, EvaluationsAddNoGradientsAndANewListReplacesTheOld) {
   });
 }
 
-TEST_P(PipelineGradients, WrongListsAreRefusedOnAllRanks) {
+TEST_P(PipelineGradients, InvalidListsAreRefusedOnAllRanks) {
   const PipelinePlan plan =
       plan_of({{.ranks = {0, 1}, .degrees = {.data = 2}}, {.ranks = {2}}}, "1f1b", 3);
   run(3, [&](Member& me) {
@@ -489,7 +489,7 @@ TEST_P(PipelineGradients, NormCountsEachElementOnce) {
   });
 }
 
-TEST_P(PipelineGradients, TotalCallsThatDifferAreRefusedAndChangeNothing) {
+TEST_P(PipelineGradients, DifferingTotalCallsAreRefusedWithoutEffect) {
   run(2, [](Member& me) {
     const PipelinePlan plan = plan_of(on_ranks({0, 1}), "1f1b", 2);
     Trained own(me, plan);
@@ -541,7 +541,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 // Both ranks hold both stages. The first stage goes on only when the gradients of the second one
 // have been added up.
-TEST_P(PipelineEarlySums, GradientsAreAddedWhileOtherStagesCompute) {
+TEST_P(PipelineEarlySums, GradientsAreSummedWhileOtherStagesCompute) {
   const StageWish both{.ranks = {0, 1}, .degrees = {.data = 2}};
   const PipelinePlan plan = plan_of({both, both}, "looped-bfs", 4);
   constexpr uint64_t kElements = 1 << 15;
@@ -601,7 +601,7 @@ void end_sums(Member& me, uint64_t timeout_ns, const std::function<hetcomm_statu
   check(me.rank(), own.run(options_of(1, me.rank() == 2 ? 0 : timeout_ns)));
 }
 
-TEST_P(PipelineGradients, RankThatFailsEndsTheSumsOfTheOthers) {
+TEST_P(PipelineGradients, FailedRankEndsTheSumsOnOtherRanks) {
   run(3, [](Member& me) {
     end_sums(
         me, 0, [](Trained&) { return HETCOMM_DEVICE_LOST; },
@@ -612,7 +612,7 @@ TEST_P(PipelineGradients, RankThatFailsEndsTheSumsOfTheOthers) {
   });
 }
 
-TEST_P(PipelineGradients, CancelEndsTheSumsOfTheOthers) {
+TEST_P(PipelineGradients, CancelEndsTheSumsOnOtherRanks) {
   run(3, [](Member& me) {
     end_sums(
         me, 0, [](Trained& own) { return hetcomm_pipeline_cancel(own.handle, "seen enough"); },
@@ -624,7 +624,7 @@ TEST_P(PipelineGradients, CancelEndsTheSumsOfTheOthers) {
 }
 
 // Rank 2 goes on when the others have given up.
-TEST_P(PipelineGradients, TimeLimitEndsTheSumsThatWaitForARank) {
+TEST_P(PipelineGradients, TimeLimitEndsSumsThatWaitForARank) {
   run(3, [](Member& me) {
     bool has_met = false;
     end_sums(
@@ -649,7 +649,7 @@ class PipelineGradientLosses : public CapiTest {};
 INSTANTIATE_TEST_SUITE_P(All, PipelineGradientLosses, ::testing::ValuesIn(process_cases()),
                          capi_case_name);
 
-TEST_P(PipelineGradientLosses, LostRankEndsTheSumsOfTheOthers) {
+TEST_P(PipelineGradientLosses, LostRankEndsTheSumsOnOtherRanks) {
   HETCOMM_NEEDS_RANKS();
   run(3, [](Member& me) {
     end_sums(
@@ -741,11 +741,11 @@ void add_up_on_devices(const CapiCase& test_case, int32_t device, bool is_plain)
 }
 
 // One device's memory is known by a handle, and the other one's by an address.
-TEST_P(PipelineGradientsOnDevices, GradientsInDeviceMemoryAreAdded) {
+TEST_P(PipelineGradientsOnDevices, GradientsInDeviceMemoryAreSummed) {
   for (const int32_t device : {1, 2}) add_up_on_devices(GetParam(), device, false);
 }
 
-TEST_P(PipelineGradientsOnDevices, GradientsGivenByPlainPointersToDeviceMemoryAreAdded) {
+TEST_P(PipelineGradientsOnDevices, GradientsAtPlainDevicePointersAreSummed) {
   add_up_on_devices(GetParam(), 2, true);
 }
 

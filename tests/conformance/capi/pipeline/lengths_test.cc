@@ -42,7 +42,7 @@ std::vector<uint64_t> drawn(const std::vector<uint64_t>& lengths, size_t count, 
   return all;
 }
 
-TEST_P(PipelineLengths, FourStagesRunMicroBatchesOfAnyLength) {
+TEST_P(PipelineLengths, FourStagesRunMicroBatchesOfDifferentLengths) {
   const std::vector<uint64_t> lengths = {4, 8, 12, 32};
   const std::vector<StageWish> stages = {{.ranks = {0, 1}, .degrees = {.data = 2}},
                                          {.ranks = {2}},
@@ -74,7 +74,7 @@ TEST_P(PipelineLengths, FourStagesRunMicroBatchesOfAnyLength) {
 }
 
 // Each pipeline has lengths of its own, and one has none.
-TEST_P(PipelineLengths, PipelinesDoNotShareLengths) {
+TEST_P(PipelineLengths, EachPipelineHasItsOwnLengths) {
   const PipelinePlan plain = plan_of(on_ranks({0, 1}), "1f1b", 5);
   PipelinePlan plan = plain;
   const std::vector<std::vector<uint64_t>> lengths = {{}, {4, 8}, {16, 24, 40}};
@@ -100,7 +100,7 @@ TEST_P(PipelineLengths, PipelinesDoNotShareLengths) {
   });
 }
 
-TEST_P(PipelineLengths, LengthsKnownToNoRankEndTheRun) {
+TEST_P(PipelineLengths, LengthsUnknownToEveryRankEndTheRun) {
   const PipelinePlan plan = with_lengths(plan_of(on_ranks({0, 1, 2}), "1f1b", 4), {4, 8});
   run(3, [&](Member& me) {
     Trained own(me, plan);
@@ -112,7 +112,7 @@ TEST_P(PipelineLengths, LengthsKnownToNoRankEndTheRun) {
   });
 }
 
-TEST_P(PipelineLengths, LengthsThatDifferEndTheRun) {
+TEST_P(PipelineLengths, DifferingLengthsEndTheRun) {
   const PipelinePlan plan = with_lengths(plan_of(on_ranks({0, 1, 2}), "1f1b", 4), {4, 8});
   run(3, [&](Member& me) {
     Trained own(me, plan);

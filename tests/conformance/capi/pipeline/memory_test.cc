@@ -173,7 +173,7 @@ TEST_P(PipelineMemory, RunEndsOnAllRanksWhicheverAllocationFails) {
   EXPECT_GT(failures, 0);
 }
 
-TEST_P(PipelineMemory, RunEndsOnAllRanksOnceMemoryIsBack) {
+TEST_P(PipelineMemory, FailedRunEndsOnAllRanksOnceMemoryReturns) {
   for (const int64_t count : {1, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 50, 100}) {
     const Ends ends =
         run_in_poverty(GetParam(), -1, fail_and([&] { fail_next_allocations(count); }));
@@ -259,7 +259,7 @@ Ends change_in_poverty(const CapiCase& test_case, int64_t allocation) {
   return poverty.ends();
 }
 
-TEST_P(PipelineMemory, ChangeOfScheduleEndsOnAllRanksWhicheverAllocationFails) {
+TEST_P(PipelineMemory, ScheduleChangeEndsOnAllRanksWhicheverAllocationFails) {
   int failures = 0;
   for (int64_t allocation = 0;; allocation += 1 + allocation / 4) {
     const Ends ends = change_in_poverty(GetParam(), allocation);

@@ -85,7 +85,7 @@ std::vector<PipelinePlan> plans_of_all_schedules(uint32_t ranks) {
   return plans;
 }
 
-TEST_P(Pipelines, EveryScheduleDeliversEveryElementToItsPlace) {
+TEST_P(Pipelines, EveryScheduleDeliversAllElementsCorrectly) {
   for (const int32_t ranks : {2, 4}) {
     const std::vector<PipelinePlan> plans = plans_of_all_schedules(static_cast<uint32_t>(ranks));
     run(ranks, [&](Member& me) {
@@ -98,7 +98,7 @@ TEST_P(Pipelines, EveryScheduleDeliversEveryElementToItsPlace) {
   }
 }
 
-TEST_P(Pipelines, EvaluationPerformsTheForwardStepsOfEverySchedule) {
+TEST_P(Pipelines, EvaluationRunsOnlyTheForwardStepsOfEverySchedule) {
   const std::vector<PipelinePlan> plans = plans_of_all_schedules(4);
   run(4, [&](Member& me) {
     const auto rank = static_cast<uint32_t>(me.rank());
@@ -118,7 +118,7 @@ TEST_P(Pipelines, EvaluationPerformsTheForwardStepsOfEverySchedule) {
   });
 }
 
-TEST_P(Pipelines, StagesMayHaveDifferentDegrees) {
+TEST_P(Pipelines, StagesCanHaveDifferentDegrees) {
   const std::vector<StageWish> stages = {
       {.ranks = {3, 1}, .degrees = {.data = 2}},
       {.ranks = {0}},
@@ -134,7 +134,7 @@ TEST_P(Pipelines, StagesMayHaveDifferentDegrees) {
   run(7, [&](Member& me) { train(me, plan); });
 }
 
-TEST_P(Pipelines, DataMaySkipStages) {
+TEST_P(Pipelines, DataCanSkipStages) {
   PipelinePlan plan = plan_of(on_ranks({0, 1, 2, 3}), "1f1b", 9);
   auto& boundaries = plan.pipelines.front().boundaries;
   pipeline::PlanBoundary skip = boundaries[0];
@@ -146,7 +146,7 @@ TEST_P(Pipelines, DataMaySkipStages) {
   run(4, [&](Member& me) { train(me, plan); });
 }
 
-TEST_P(Pipelines, GroupsOfRanksMayHoldTwoStagesEach) {
+TEST_P(Pipelines, RankGroupsCanHoldTwoStagesEach) {
   // Stages 1 and 2 are on the same ranks, and a boundary skips from stage 0 to 3 there.
   std::vector<StageWish> stages = {{.ranks = {0, 2}, .degrees = {.data = 2}},
                                    {.ranks = {1, 3}, .degrees = {.tensor = 2}},
@@ -159,7 +159,7 @@ TEST_P(Pipelines, GroupsOfRanksMayHoldTwoStagesEach) {
   run(4, [&](Member& me) { train(me, plan); });
 }
 
-TEST_P(Pipelines, ScheduleMayBeGivenAsActions) {
+TEST_P(Pipelines, ScheduleCanBeGivenAsActions) {
   PipelinePlan plan = plan_of(on_ranks({0, 1, 1, 0}), "", 4);
   auto made = pipeline::zero_bubble_v(2, 4);
   ASSERT_TRUE(made.ok());
@@ -177,7 +177,7 @@ TEST_P(Pipelines, ScheduleMayBeGivenAsActions) {
 
 // Rank 2 stays in its first backward step until rank 1 has performed a forward step that does not
 // need it. Receives that stand in one order would hold that step up.
-TEST_P(Pipelines, LateStepHoldsUpNoStepThatDoesNotNeedIt) {
+TEST_P(Pipelines, LateStepDoesNotDelayIndependentSteps) {
   PipelinePlan plan = plan_of(on_ranks({0, 1, 2}), "", 2);
   plan.pipelines.front().schedule.actions =
       pipeline::read_csv("0F0,0F1,0B0,0B1\n1F0,1F1,1B0,1B1\n2F0,2B0,2F1,2B1\n")->actions;
@@ -207,7 +207,7 @@ TEST_P(Pipelines, LateStepHoldsUpNoStepThatDoesNotNeedIt) {
 }
 
 // UNSHARD and RESHARD are called where the schedule has them, in evaluations too.
-TEST_P(Pipelines, WeightsAreGatheredWhereTheScheduleSaysSo) {
+TEST_P(Pipelines, UnshardAndReshardRunWhereScheduled) {
   PipelinePlan plan = plan_of(on_ranks({0, 1}), "", 2);
   plan.pipelines.front().schedule.actions =
       pipeline::read_csv(
@@ -288,7 +288,7 @@ TEST_P(Pipelines, PairsOfStepsArePassedToThePairCallback) {
   });
 }
 
-TEST_P(Pipelines, PlanOfOneRankRunsWithoutABoundary) {
+TEST_P(Pipelines, SingleRankPlanRunsWithoutBoundaries) {
   const PipelinePlan plan = plan_of(on_ranks({0}), "1f1b", 3);
   run(1, [&](Member& me) { train(me, plan); });
 }
@@ -309,7 +309,7 @@ INSTANTIATE_TEST_SUITE_P(All, PipelinesOnDevices, ::testing::ValuesIn(device_cas
                          capi_case_name);
 
 // Each rank has its stages on another device, one of them on the host.
-TEST_P(PipelinesOnDevices, DataGoesFromDeviceToDevice) {
+TEST_P(PipelinesOnDevices, DataMovesBetweenDevices) {
   for (const char* schedule : {"1f1b", "zb-h1"}) {
     PipelinePlan plan = plan_of(on_ranks({0, 1, 2}), schedule, 6);
     for (uint32_t rank = 0; rank < 3; ++rank) plan.ranks[rank].device = (rank + 1) % 3;
@@ -403,7 +403,7 @@ INSTANTIATE_TEST_SUITE_P(All, PipelineWarmUps, ::testing::Values(moving_by_itsel
 
 // Rank 1 ends its first step only when the first stage has sent a second item. Where a receive for
 // the third stage stood in its way (ordered_test.cc), neither would go on.
-TEST_P(PipelineWarmUps, ItemsAreSentWhileOtherItemsAreAwaited) {
+TEST_P(PipelineWarmUps, ItemsAreSentWhileAwaitingOthers) {
   constexpr uint64_t kHidden = 4096;  // the items are far longer than all other messages
   PipelinePlan plan = plan_of(on_ranks({0, 1, 0, 1}), "looped-bfs", 4, 1, 1, kHidden);
   for (pipeline::PlanBoundary& each : plan.pipelines.front().boundaries) each.in_flight = 4;
@@ -424,7 +424,7 @@ TEST_P(PipelineWarmUps, ItemsAreSentWhileOtherItemsAreAwaited) {
 
 // The first stage is slow in its first step, and the second one in its own: then the other items
 // are there before it asks for them.
-TEST_P(Pipelines, TraceCountsWaitsOnlyForDataThatHasNotArrived) {
+TEST_P(Pipelines, TraceCountsWaitsOnlyForDataNotYetArrived) {
   PipelinePlan plan = plan_of(on_ranks({0, 1}), "gpipe", 4);
   plan.pipelines.front().boundaries.front().in_flight = 4;
   run(2, [&](Member& me) {

@@ -47,7 +47,7 @@ const std::vector<std::string>& schedules() {
   return names;
 }
 
-TEST_P(PipelineChanges, PipelineMayChangeFromAnyScheduleToAnyOther) {
+TEST_P(PipelineChanges, PipelineSwitchesThroughAllSchedules) {
   PipelinePlan plan = plan_of(on_ranks({0, 1, 2}), "1f1b", 9);
   run(3, [&](Member& me) {
     const auto rank = static_cast<uint32_t>(me.rank());
@@ -74,7 +74,7 @@ TEST_P(PipelineChanges, PipelineMayChangeFromAnyScheduleToAnyOther) {
   });
 }
 
-TEST_P(PipelineChanges, PlanThatIsRefusedChangesNothing) {
+TEST_P(PipelineChanges, RefusedPlanChangesNothing) {
   const PipelinePlan plan = plan_of(on_ranks({0, 1, 2}), "1f1b", 6);
   run(3, [&](Member& me) {
     const auto rank = static_cast<uint32_t>(me.rank());
@@ -110,7 +110,7 @@ TEST_P(PipelineChanges, PlanThatIsRefusedChangesNothing) {
   });
 }
 
-TEST_P(PipelineChanges, PlansThatDifferChangeNothing) {
+TEST_P(PipelineChanges, DifferingPlansChangeNothing) {
   const PipelinePlan plan = plan_of(on_ranks({0, 1}), "1f1b", 4);
   run(2, [&](Member& me) {
     Trained own(me, plan);
@@ -203,7 +203,7 @@ INSTANTIATE_TEST_SUITE_P(All, PipelineChangesOnDevices,
                          capi_case_name);
 
 // Its buffers cannot be allocated on one rank, when other reshard plans were made already.
-TEST_P(PipelineChangesOnDevices, ScheduleChangeThatRunsOutOfMemoryChangesNothing) {
+TEST_P(PipelineChangesOnDevices, OutOfMemoryDuringAScheduleChangeKeepsTheOldSchedule) {
   PipelinePlan plan = plan_of(on_ranks({0, 1, 2}), "1f1b", 6, 4, 8, 16);
   plan.ranks[2].device = 1;
   run(3, [&](Member& me) {

@@ -156,7 +156,7 @@ class StreamModel {
   std::list<std::vector<uint64_t>> writes_;
 };
 
-TEST_P(PipelineStreams, DataIsSentOnceTheWorkThatMakesItHasEnded) {
+TEST_P(PipelineStreams, DataIsSentAfterTheWorkThatProducesIt) {
   run(3, [](Member& me) {
     Framework framework(me.rank());
     pipeline::PipelinePlan plan =
@@ -198,7 +198,7 @@ TEST_P(PipelineStreams, DataIsSentOnceTheWorkThatMakesItHasEnded) {
 }
 
 // A stream that is held back could never come to the step whose data it waits for.
-TEST_P(PipelineStreams, WrongStreamsAreRefused) {
+TEST_P(PipelineStreams, HeldStreamsAndStreamsOfOtherDevicesAreRefused) {
   run(2, [](Member& me) {
     Framework framework(me.rank());
     pipeline::PipelinePlan plan =

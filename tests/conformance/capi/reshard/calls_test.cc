@@ -179,7 +179,7 @@ class ReshardCalls : public CapiTest {};
 
 // --- executions that end on their own ---------------------------------------------
 
-TEST_P(ReshardCalls, RefusedExecutionEndsAloneOnAllRanks) {
+TEST_P(ReshardCalls, RefusalEndsOnlyThatExecutionOnAllRanks) {
   run(2, [](Member& me) {
     for (const int32_t refuses : {0, 1}) {
       for (const bool before : {false, true}) {
@@ -221,7 +221,7 @@ TEST_P(ReshardCalls, ExecutionRefusedOnAllRanksHasNoEffect) {
 }
 
 // A plan has many messages between two ranks, and the other rank does not call.
-TEST_P(ReshardCalls, SeveralRefusedExecutionsInARowEndAlone) {
+TEST_P(ReshardCalls, ConsecutiveRefusalsEndOnlyThoseExecutions) {
   run(2, [](Member& me) {
     for (const int32_t refuses : {0, 1}) {
       for (const bool one_is_under_way : {false, true}) {
@@ -256,7 +256,7 @@ TEST_P(ReshardCalls, SeveralRefusedExecutionsInARowEndAlone) {
 }
 
 // One rank is thousands of executions ahead of the other rank, and starts one more.
-TEST_P(ReshardCalls, ThousandsOfExecutionsRefusedBeforeTheOtherRankCallsEndAlone) {
+TEST_P(ReshardCalls, ThousandsOfEarlyRefusalsEndOnlyThoseExecutions) {
   constexpr uint32_t kRefused = 6000;
   run(2, [](Member& me) {
     for (const int32_t refuses : {0, 1}) {
@@ -378,13 +378,13 @@ CapiCase with_thread(CapiCase of) {
 }
 
 // The ranks open both in different orders.
-TEST_P(ReshardCalls, QueueAndRedistributionMayHaveTheSameTag) {
+TEST_P(ReshardCalls, QueueAndRedistributionCanShareATag) {
   run_job(with_thread(GetParam()), 2,
           [](Member& me) { Both(me, /*queue_first=*/me.rank() == 0).expect_to_work(); });
 }
 
 // A message behind the openings shows that they have arrived.
-TEST_P(ReshardCalls, QueueAndRedistributionOfOneTagMayBeOpenedByThePeerFirst) {
+TEST_P(ReshardCalls, QueueWithASharedTagWorksIfThePeerOpensFirst) {
   run_job(with_thread(GetParam()), 2, [](Member& me) {
     for (const bool queue_first : {false, true}) {
       uint64_t token = 0;
@@ -433,7 +433,7 @@ TEST_P(ReshardCalls, CancelledExecutionDoesNotAffectTheOthers) {
   });
 }
 
-TEST_P(ReshardCalls, LateExecutionEndsAloneAndTheNextOneWorks) {
+TEST_P(ReshardCalls, TimedOutExecutionEndsAndTheNextOneSucceeds) {
   run(2, [](Member& me) {
     for (const int32_t waits : {0, 1}) {
       Moves moves(me, {{.elements = 50'000}});
@@ -456,7 +456,7 @@ TEST_P(ReshardCalls, LateExecutionEndsAloneAndTheNextOneWorks) {
 }
 
 // Rank 2 exchanges no messages with rank 0, and waits for rank 1.
-TEST_P(ReshardCalls, CancelledExecutionEndsOnRanksThatExchangeNoMessages) {
+TEST_P(ReshardCalls, CancelReachesRanksThatExchangeNoMessages) {
   run(3, [](Member& me) {
     Moves moves(me, {{.from = 0, .to = {1}}, {.from = 1, .to = {2}}});
     if (me.rank() == 2) {
@@ -512,7 +512,7 @@ TEST_P(ReshardCalls, CancelAfterDataHasMovedEndsThePlan) {
 }
 
 // Rank 2 refuses its part before it begins. Rank 1 has data of rank 0 by then, and both go on.
-TEST_P(ReshardCalls, RefusalOfAnotherRankAfterDataHasMovedEndsThePlan) {
+TEST_P(ReshardCalls, RefusalByAnotherRankAfterDataHasMovedEndsThePlan) {
   run(3, [](Member& me) {
     Moves moves(me, {{.from = 0, .to = {1}}, {.from = 0, .to = {2}}, {.from = 1, .to = {2}}});
     Moves::Values values = moves.values(1);
@@ -539,7 +539,7 @@ TEST_P(ReshardCalls, RefusalOfAnotherRankAfterDataHasMovedEndsThePlan) {
 }
 
 // Rank 1 never begins with the second one.
-TEST_P(ReshardCalls, LaterExecutionsEndWithTheFirstThatFails) {
+TEST_P(ReshardCalls, FailedExecutionAlsoEndsTheNextOne) {
   run(2, [](Member& me) {
     Moves moves(me, {{}}, {.in_flight = 2});
     Moves::Values values[2] = {moves.values(1), moves.values(2)};
@@ -559,7 +559,7 @@ TEST_P(ReshardCalls, LaterExecutionsEndWithTheFirstThatFails) {
 }
 
 // The news of an abort and of a closed track take different ways.
-TEST_P(ReshardCalls, RankThatAbortsAndDestroysItsPlanAtOnceTellsWhyItAborted) {
+TEST_P(ReshardCalls, AbortReasonSurvivesImmediateDestructionOfThePlan) {
   run(3, [](Member& me) {
     for (int i = 0; i < 10; ++i) {
       hetcomm_communicator_t* own = nullptr;
@@ -584,7 +584,7 @@ TEST_P(ReshardCalls, RankThatAbortsAndDestroysItsPlanAtOnceTellsWhyItAborted) {
 
 // Numbers of channels differ between ranks. An abort of one communicator is not taken for that of
 // another one.
-TEST_P(ReshardCalls, DestroyedPlanIsReportedDespiteAnAbortOfAnotherCommunicator) {
+TEST_P(ReshardCalls, DestroyedPlanIsNotMistakenForAnUnrelatedAbort) {
   run(3, [](Member& me) {
     hetcomm_communicator_t* few = nullptr;
     hetcomm_communicator_t* all = nullptr;
@@ -640,7 +640,7 @@ TEST_P(ReshardCalls, RefusalAfterDataWasSentEndsThePlan) {
 
 // A random rank abandons a random execution at a random time, by a deadline, a cancel or a refusal.
 // All ranks end, and if the plan survives, the other executions are right.
-TEST_P(ReshardCalls, ExecutionGivenUpAtAnyTimeEndsOnAllRanks) {
+TEST_P(ReshardCalls, ExecutionAbandonedAtARandomTimeEndsOnAllRanks) {
   const uint64_t rounds = std::getenv("HETCOMM_TEST_LONG") != nullptr ? 300 : 6;
   run(3, [rounds](Member& me) {
     for (uint64_t round = 0; round < rounds; ++round) {
@@ -706,7 +706,7 @@ uint64_t time_of(Body&& body) {
   return hetcomm::now_ns() - start_ns;
 }
 
-TEST_P(ReshardCalls, PlansWithSwappedSidesAreAMismatch) {
+TEST_P(ReshardCalls, PlansInOppositeDirectionsAreAMismatch) {
   run(2, [](Member& me) {
     for (const bool both_send : {true, false}) {
       {
@@ -729,7 +729,7 @@ TEST_P(ReshardCalls, PlansWithSwappedSidesAreAMismatch) {
 }
 
 // A rank that has not started the wrong plan learns of the mismatch as well.
-TEST_P(ReshardCalls, RankThatOnlyMadeAnotherPlanReportsTheMismatch) {
+TEST_P(ReshardCalls, LaterExecutionReportsTheEarlierMismatch) {
   run(2, [](Member& me) {
     const int32_t from = me.rank();
     Moves moves(me, {{.from = from, .to = {1 - from}}});
@@ -745,7 +745,7 @@ TEST_P(ReshardCalls, RankThatOnlyMadeAnotherPlanReportsTheMismatch) {
   });
 }
 
-TEST_P(ReshardCalls, MissingPlanIsNamedAtTheDeadline) {
+TEST_P(ReshardCalls, ErrorAtTheDeadlineNamesTheMissingPlan) {
   run(2, [](Member& me) {
     {  // another tag
       Moves moves(me, {{}}, {.tag = static_cast<uint64_t>(me.rank())});
@@ -783,7 +783,7 @@ TEST_P(ReshardCalls, MissingPlanIsNamedAtTheDeadline) {
   });
 }
 
-TEST_P(ReshardCalls, PlanMadeLaterMatches) {
+TEST_P(ReshardCalls, PlanCreatedLaterMatches) {
   run(2, [](Member& me) {
     for (const int32_t late : {0, 1}) {
       if (me.rank() != late) {
@@ -809,7 +809,7 @@ TEST_P(ReshardCalls, PlanMadeLaterMatches) {
 }
 
 // One rank has made plans that the other rank made later or never.
-TEST_P(ReshardCalls, PlansMatchDespiteDifferentNumbers) {
+TEST_P(ReshardCalls, PlansMatchDespiteUnmatchedEarlierPlans) {
   run(2, [](Member& me) {
     for (uint32_t round = 0; round < 4; ++round) {
       if (me.rank() == static_cast<int32_t>(round % 2)) {
@@ -829,7 +829,7 @@ TEST_P(ReshardCalls, PlansMatchDespiteDifferentNumbers) {
 }
 
 // Rank 1 has moved data of its execution, and gives it up. Rank 2 begins with it only then.
-TEST_P(ReshardCalls, RankThatStartsLateLearnsWhyTheExecutionHasEnded) {
+TEST_P(ReshardCalls, LateRankLearnsWhyTheExecutionEnded) {
   run(3, [](Member& me) {
     Moves moves(me, {{.from = 0, .to = {1}}, {.from = 1, .to = {2}}});
     moves.expect_works();
@@ -885,7 +885,7 @@ TEST_P(ReshardCalls, DifferentLabelsAreAMismatchOnBothRanks) {
 }
 
 // A message waits for the label of its receiver, but not of one that has destroyed its plan.
-TEST_P(ReshardCalls, NoMessageWaitsForTheLabelOfARankWithoutAPlan) {
+TEST_P(ReshardCalls, DestroyedPlanEndsAnExecutionAwaitingItsLabel) {
   run(2, [](Member& me) {
     for (const bool starts_before : {true, false}) {
       std::optional<Moves> moves(std::in_place, me, std::vector<Way>{{}});
@@ -935,7 +935,7 @@ TEST_P(ReshardCalls, EqualLabelsMatchOverManyExecutions) {
 // --- order -------------------------------------------------------------------------
 
 // Ranks start two plans and a collective operation in different orders.
-TEST_P(ReshardCalls, PlansAndCollectiveOperationsStartInAnyOrder) {
+TEST_P(ReshardCalls, PlansAndCollectiveOperationsCanStartInAnyOrder) {
   run(2, [](Member& me) {
     Moves one(me, {{.elements = 100'000}});
     Moves two(me, {{.elements = 100'000, .from = 1, .to = {0}}}, {.tag = 1});
@@ -1096,7 +1096,7 @@ TEST_P(ReshardCalls, RateLimitDelaysData) {
 std::atomic<int> lines_about_waiting{0};
 
 // Rank 1 does not call for a while. The log reports this once.
-TEST(ReshardCallsLog, ExecutionThatWaitsForItsOwnRankIsLoggedOnce) {
+TEST(ReshardCallsLog, WaitForThisRanksNextCallIsLoggedOnce) {
   for (CapiCase plain : cases()) {
     if (plain.thread_progress || plain.processes) continue;
     plain.settings += "LOG=info;";

@@ -200,7 +200,7 @@ TEST_P(ReshardingMemory, DestinationThatOverlapsItsSourceIsRefused) {
 }
 
 // Each rank already has its rows in their final place, and receives the other ranks' rows.
-TEST_P(ReshardingMemory, DataThatStaysInPlaceIsAccepted) {
+TEST_P(ReshardingMemory, DataAlreadyInPlaceIsAccepted) {
   CapiCase with_devices = GetParam();
   with_devices.settings += "DEVICES=sim-handle,sim-address;";
   run_job(with_devices, 2, [](Member& me) {

@@ -334,7 +334,7 @@ std::array<std::string, 2> hashes_in(const std::string& text) {
 
 class PlanTerms : public CapiTest {};
 
-TEST_P(PlanTerms, PlansThatDifferInOneTermEndOnBothRanks) {
+TEST_P(PlanTerms, DifferenceInAnyTermEndsThePlanOnBothRanks) {
   run(2, [](Member& me) {
     uint64_t tag = 0;
     const std::vector<Tensor> tensors = {whole(0, {1}), whole(0, {1})};
@@ -362,7 +362,7 @@ TEST_P(PlanTerms, PlansThatDifferInOneTermEndOnBothRanks) {
   });
 }
 
-TEST_P(PlanTerms, OptionsOfOneRankMayDiffer) {
+TEST_P(PlanTerms, LocalOptionsMayDifferBetweenRanks) {
   run(2, [](Member& me) {
     for (const int32_t odd : {0, 1}) {
       Draft draft = draft_of({whole(0, {1}), whole(1, {0})}, 1);
@@ -384,7 +384,7 @@ TEST_P(PlanTerms, OptionsOfOneRankMayDiffer) {
 // Rank 0 sends to ranks 1 and 2, and rank 2's plan differs. Rank 1 waits for rank 0, or calls when
 // the other ranks have ended. The rate keeps rank 1 from receiving all of its data before rank 0
 // learns of the other plan.
-TEST_P(PlanTerms, MismatchOfTwoRanksEndsTheThirdWithTheReason) {
+TEST_P(PlanTerms, MismatchBetweenTwoRanksIsReportedToTheThird) {
   run(3, [](Member& me) {
     constexpr uint64_t kMany = 500'000;
     constexpr uint64_t kRate = 1'000'000;
@@ -442,7 +442,7 @@ void expect_lacking(const Plan& plan, uint64_t tag, const std::string& others,
 }
 
 // Ranks 1 and 2 have a plan with tag 4. Rank 0 makes one with rank 1.
-TEST_P(PlanTerms, PlanWithOtherRanksIsNamed) {
+TEST_P(PlanTerms, ErrorNamesTagsOfPlansWithOtherRanks) {
   run(3, [](Member& me) {
     constexpr uint64_t kTag = 4;
     constexpr uint64_t kSharedTag = 5;
@@ -481,7 +481,7 @@ TEST_P(PlanTerms, PlanWithOtherRanksIsNamed) {
 // receive holds back, and one is queued after it.
 class HeldPlans : public CapiTest {};
 
-TEST_P(HeldPlans, ExecutionNotYetStartedNamesThePlansOfItsPeer) {
+TEST_P(HeldPlans, ErrorOfAHeldExecutionNamesThePeersPlans) {
   run(2, [](Member& me) {
     constexpr uint64_t kHoldTag = 1000;
     for (const bool is_made : {false, true}) {
@@ -600,7 +600,7 @@ TEST_P(PlanStall, StallReportOfARedistributionNamesTheLateRank) {
   });
 }
 
-TEST_P(PlanStall, StallReportNamesThePlansOfARankWithoutThePlan) {
+TEST_P(PlanStall, StallReportNamesTheTagThatThePeerHasInstead) {
   run(2, [](Member& me) {
     const Plan plan(me, draft_of({whole(0, {1})}, me.rank() == 0 ? 7 : 8));
     me.meet();
@@ -698,7 +698,7 @@ Count count_for(int32_t rank, const Draft& draft) {
 }
 
 // All data of a small plan from one rank to another forms one message.
-TEST_P(PlanTerms, FactsMatchACountOverTheElements) {
+TEST_P(PlanTerms, FactsMatchAnElementByElementCount) {
   run(3, [](Member& me) {
     Tensor cut;
     cut.shape = {60};

@@ -285,7 +285,7 @@ uint64_t move_in_rounds(Member& me, uint64_t rounds, MakeTask task_of, MakeValue
   return moved;
 }
 
-TEST_P(Resharding, RandomLayoutsArriveAndNoOtherByteIsWritten) {
+TEST_P(Resharding, RandomLayoutsArriveWithoutStrayWrites) {
   run_job(GetParam(), 4, [](Member& me) {
     const uint64_t moved = move_in_rounds(
         me, 60, [&](uint64_t, Random& random) { return random_task(random, me.size()); },
@@ -300,7 +300,7 @@ TEST_P(Resharding, RandomLayoutsArriveAndNoOtherByteIsWritten) {
 
 // Only the order of the dimensions is compared. A rank may say anything of the gaps in the memory
 // of others.
-TEST_P(Resharding, RanksThatDifferOnTheMemoryOrderAreTold) {
+TEST_P(Resharding, DifferingMemoryOrdersAreAMismatch) {
   run_job(GetParam(), 2, [](Member& me) {
     const auto grid = [](int32_t rank, uint64_t row, uint64_t column) {
       Grid made{.shape = {30, 40}, .parts = {}, .terms = 1};
@@ -530,7 +530,7 @@ Task long_rows(Random& random) {
   return task;
 }
 
-TEST_P(ReshardingOnDevices, RandomLayoutsArriveAndNoOtherByteIsWritten) {
+TEST_P(ReshardingOnDevices, RandomLayoutsArriveWithoutStrayWrites) {
   run_job(GetParam(), 4, [](Member& me) {
     Random own(static_cast<uint64_t>(me.rank()) + 1);
     const uint64_t moved = move_in_rounds(
@@ -662,7 +662,7 @@ TEST_P(ReshardingOnDevices, TypesAreConvertedOnDevices) {
 }
 
 // Bytes that grow in conversion stay on their rank, and also go to another rank.
-TEST_P(ReshardingOnDevices, TypesThatGrowAreConvertedOnDevices) {
+TEST_P(ReshardingOnDevices, WideningConversionsWorkOnDevices) {
   run_job(GetParam(), 2, [](Member& me) {
     constexpr uint64_t kElements = 30'000;
     const Grid whole = on_one(0, kElements);
@@ -891,7 +891,7 @@ TEST_P(Resharding, PlanIsBusyDuringAnExecution) {
 }
 
 // Leftovers of a plan that the ranks did not agree on do not affect a later plan.
-TEST_P(Resharding, RightPlanWorksAfterAMismatch) {
+TEST_P(Resharding, CorrectPlanWorksAfterAMismatch) {
   run_job(GetParam(), 2, [](Member& me) {
     const Task task = from_one_to_other(50'000);
     for (const int32_t strategy : {HETCOMM_STRATEGY_LEADER, HETCOMM_STRATEGY_DIRECT}) {
@@ -967,7 +967,7 @@ TEST_P(Resharding, MemoryIsBusyDuringAnExecution) {
 }
 
 // The receiver has already started when it learns that the sender has abandoned the execution.
-TEST_P(Resharding, ExecutionThatTheOtherRankHasAbandonedEndsWithAborted) {
+TEST_P(Resharding, ExecutionAbandonedByAPeerEndsWithAborted) {
   run_job(GetParam(), 2, [](Member& me) {
     const Task task = from_one_to_other(50'000);
     for (const int32_t gives_up : {0, 1}) {
@@ -998,8 +998,8 @@ INSTANTIATE_TEST_SUITE_P(Over, Resharding, ::testing::ValuesIn(cases()), capi_ca
 INSTANTIATE_TEST_SUITE_P(Over, ReshardingOnDevices, ::testing::ValuesIn(device_cases()),
                          capi_case_name);
 
-class ReshardingOfTheDead : public CapiTest {};
-class ReshardingOfTheDeadOnDevices : public CapiTest {};
+class ReshardingPeerDeath : public CapiTest {};
+class ReshardingPeerDeathOnDevices : public CapiTest {};
 
 // Returns |elements| in two equal parts, on ranks 0 and 1.
 Grid halves_of(uint64_t elements) {
@@ -1014,7 +1014,7 @@ Grid halves_of(uint64_t elements) {
 }
 
 // A rank dies at a random moment. Every rank involved with it learns of its death.
-TEST_P(ReshardingOfTheDead, DeadRankEndsTheExecutionWithTheReason) {
+TEST_P(ReshardingPeerDeath, DeathEndsTheExecutionAndIsReported) {
   for (uint64_t round = 0; round < 3; ++round) {
     run_job(GetParam(), 3, [round](Member& me) {
       Task task;
@@ -1071,7 +1071,7 @@ void end_with_the_dead(const CapiCase& over, const Task& task) {
   });
 }
 
-TEST_P(ReshardingOfTheDead, FirstReasonStaysAfterItsSenderLeaves) {
+TEST_P(ReshardingPeerDeath, FirstReasonIsKeptAfterItsSenderLeaves) {
   Task task;
   const Grid halves = halves_of(20'000);
   task.sources = {halves, on_one(2, 20'000)};
@@ -1081,7 +1081,7 @@ TEST_P(ReshardingOfTheDead, FirstReasonStaysAfterItsSenderLeaves) {
 }
 
 // Rank 2's first steps are with rank 0, its last one is with rank 1.
-TEST_P(ReshardingOfTheDead, LaterStepWithADeadRankIsNotAwaited) {
+TEST_P(ReshardingPeerDeath, LaterStepWithADeadRankIsNotAwaited) {
   Task task;
   task.sources = {on_one(0, 500'000), on_one(1, 1000)};
   task.destinations = {on_one(2, 500'000), on_one(2, 1000)};
@@ -1176,14 +1176,14 @@ void end_at_any_step(const CapiCase& over, Make make) {
   }
 }
 
-TEST_P(ReshardingOfTheDead, DeathAtAnyStepEndsTheExecution) {
+TEST_P(ReshardingPeerDeath, DeathAtAnyStepEndsTheExecution) {
   end_at_any_step(GetParam(), [](Member& me, const Task& task, uint64_t salt) {
     return std::make_unique<Values>(task, me.rank(), static_cast<uint32_t>(salt));
   });
 }
 
 // The fault occurs while slow devices copy.
-TEST_P(ReshardingOfTheDeadOnDevices, DeathAtAnyStepEndsTheExecution) {
+TEST_P(ReshardingPeerDeathOnDevices, DeathAtAnyStepEndsTheExecution) {
   end_at_any_step(GetParam(), [](Member& me, const Task& task, uint64_t salt) {
     Random random(salt * 3 + static_cast<uint64_t>(me.rank()));
     return std::make_unique<PlacedValues>(me, task, static_cast<uint32_t>(salt), random);
@@ -1198,9 +1198,9 @@ std::vector<CapiCase> slow_device_cases() {
   return all;
 }
 
-INSTANTIATE_TEST_SUITE_P(Over, ReshardingOfTheDead, ::testing::ValuesIn(process_cases()),
+INSTANTIATE_TEST_SUITE_P(Over, ReshardingPeerDeath, ::testing::ValuesIn(process_cases()),
                          capi_case_name);
-INSTANTIATE_TEST_SUITE_P(Over, ReshardingOfTheDeadOnDevices,
+INSTANTIATE_TEST_SUITE_P(Over, ReshardingPeerDeathOnDevices,
                          ::testing::ValuesIn(slow_device_cases()), capi_case_name);
 
 }  // namespace

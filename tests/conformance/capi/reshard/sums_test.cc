@@ -229,7 +229,7 @@ TEST_P(ReshardingSums, SumsOfEveryStrategyAreRoundedOnce) {
 }
 
 // float32 terms give a narrower or a wider sum.
-TEST_P(ReshardingSums, SumMayDifferInTypeFromItsTerms) {
+TEST_P(ReshardingSums, SumTypeCanDifferFromTermType) {
   run_job(GetParam(), 4, [](Member& me) {
     const auto term_at = [](uint32_t term, uint64_t index) {
       Random random(index * kTerms + term + 1);
@@ -330,7 +330,7 @@ TEST_P(ReshardingSums, OverflowFollowsTheOptionUnlessTheTypeHasAnInfinity) {
   });
 }
 
-TEST_P(ReshardingSums, IntegerSumsWrapAndSumsOfTruthValuesAreTrueIfAnyIs) {
+TEST_P(ReshardingSums, IntegerSumsWrapAndBoolSumsAreLogicalOr) {
   run_job(GetParam(), 4, [](Member& me) {
     const auto term = static_cast<int32_t>(me.rank());
     const Bytes numbers = bytes_of(std::vector<int32_t>(kElements, 1'000'000'007 * (term + 1)));

@@ -92,7 +92,7 @@ void count(Member& me, hetcomm_buffer_t out, hetcomm_buffer_t in, uint64_t bytes
   }
 }
 
-TEST_P(Allocation, MessagesInHostMemoryAllocateNothingAfterWarmUp) {
+TEST_P(Allocation, HostMemoryMessagesAllocateNothingAfterWarmUp) {
   run_two([](Member& me) {
     constexpr uint64_t kMax = 2 << 20;
     std::vector<std::byte> out(kMax * kWindow);

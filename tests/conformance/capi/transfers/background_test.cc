@@ -93,7 +93,7 @@ double sleeps_of(Member& me, int operations, std::chrono::nanoseconds time) {
 
 // A caller in Python computes a little before and after each wait. The progress thread has to serve
 // a caller that computes for long, and wakes up for each of its operations.
-TEST_P(TimedBackground, ThreadSleepsIfTheCallerWaitsSoon) {
+TEST_P(TimedBackground, ThreadWakesLessOftenIfTheCallerWaitsSoon) {
   run(2, [](Member& me) {
     std::vector<double> soon;
     std::vector<double> late;
@@ -175,7 +175,7 @@ void wait_at_once(Member& me, Reached& mapped) {
   EXPECT_EQ(me.store().word(0), 1u);
 }
 
-TEST_P(Background, ThreadServesACallerThatWaitsForSomethingElse) {
+TEST_P(Background, ThreadCompletesAReceiveDuringOtherWaits) {
   constexpr uint64_t kSize = 8u << 20;
   run(2, [](Member& me) {
     Reached mapped(me, 1, HETCOMM_ACCESS_ALL);

@@ -164,7 +164,7 @@ TEST_P(Credit, ClosingACommunicatorReturnsCredit) {
 }
 
 // The notified puts of all rounds together exceed the credit many times.
-TEST_P(Credit, UnregisteringMemoryReturnsCreditOfItsNotifications) {
+TEST_P(Credit, UnregisteringMemoryReturnsNotificationCredit) {
   CapiCase little = GetParam();
   little.settings += "CREDIT_BYTES=16K;";
   run_job(little, 2, [](Member& me) {

@@ -67,7 +67,7 @@ TEST_P(Data, MessagesUpTo64MiBArriveIntact) {
   });
 }
 
-TEST_P(Data, MessageTooLongIsTruncatedAndTheNextIsIntact) {
+TEST_P(Data, TooLongMessageIsTruncatedAndTheNextIsIntact) {
   run_two([](Member& me) {
     struct Cut {
       uint64_t sent;
@@ -128,7 +128,7 @@ std::vector<hetcomm_buffer_t> cut(std::vector<std::byte>& memory, uint64_t size,
   return buffers;
 }
 
-TEST_P(Data, VectorsMayBeSplitDifferentlyOnBothSides) {
+TEST_P(Data, BufferListsCanBeSplitDifferentlyOnEachSide) {
   run_two([](Member& me) {
     Random random(5 + static_cast<uint64_t>(me.rank()));
     Random common(77);
@@ -226,7 +226,7 @@ void run_with_devices(CapiCase test_case, const std::function<void(Member&)>& bo
   run_job(test_case, test_case.alone() ? 1 : 2, body);
 }
 
-TEST_P(Data, DeviceAndHostMemoryMixInAnyCombination) {
+TEST_P(Data, MessagesBetweenAllPairsOfMemoryKindsArriveIntact) {
   run_with_devices(GetParam(), [](Member& me) {
     int32_t devices = 0;
     ASSERT_EQ(hetcomm_device_count(me.context(), &devices), HETCOMM_OK);

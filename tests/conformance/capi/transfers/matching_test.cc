@@ -58,7 +58,7 @@ TEST_P(Matching, MessagesWithTheSameTagAreReceivedInOrder) {
   });
 }
 
-TEST_P(Matching, TagsMayBeReceivedInAnyOrder) {
+TEST_P(Matching, TagsCanBeReceivedInAnyOrder) {
   run_two([](Member& me) {
     constexpr uint64_t kCount = 40;
     std::vector<std::vector<std::byte>> out;
@@ -116,7 +116,7 @@ TEST_P(Matching, ReceiveMatchesTagsThatDifferInIgnoredBits) {
   });
 }
 
-TEST_P(Matching, IgnoredBitsInTheTagOfAReceiveHaveNoEffect) {
+TEST_P(Matching, IgnoredBitsOfTheReceiveTagHaveNoEffect) {
   run_two([](Member& me) {
     uint64_t value = 42;
     uint64_t got = 0;
@@ -183,7 +183,7 @@ TEST_P(Matching, OlderReceiveWinsWhetherWildcardOrExact) {
   });
 }
 
-TEST_P(Matching, AnySourceReceivesFromAllInEachRanksOrder) {
+TEST_P(Matching, AnySourceKeepsTheOrderOfEachSender) {
   HETCOMM_NEEDS_RANKS();
   run(4, [](Member& me) {
     constexpr uint64_t kEach = 30;
@@ -390,7 +390,7 @@ TEST_P(Matching, ProbeReportsTheMessageWithoutRemovingIt) {
 
 // Two ranks exchange messages with many tags. Receives are posted at random before or after the
 // sends. The model is a list per tag.
-TEST_P(Matching, RandomTrafficFollowsTheModel) {
+TEST_P(Matching, RandomTrafficMatchesTheReferenceModel) {
   run_two([](Member& me) {
     constexpr uint64_t kCount = 250;
     constexpr uint64_t kTags = 5;

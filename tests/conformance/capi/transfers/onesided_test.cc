@@ -359,7 +359,7 @@ TEST_P(OneSided, NotificationArrivesOnceAfterItsBytes) {
   });
 }
 
-TEST_P(OneSided, UnreadNotificationsBlockOnlyThePutter) {
+TEST_P(OneSided, UnreadNotificationsDoNotBlockOtherTraffic) {
   CapiCase test_case = GetParam();
   test_case.settings += "CREDIT_BYTES=16K;";
   run_job(test_case, test_case.alone() ? 1 : 2, [](Member& me) {
@@ -472,7 +472,7 @@ TEST_P(OneSided, FlushCoversReleasedOperationsAndReportsTheirFailure) {
   });
 }
 
-TEST_P(OneSided, AccessWithoutTheRightIsRefused) {
+TEST_P(OneSided, AccessWithoutPermissionIsRefused) {
   run_two([](Member& me) {
     Shared readable(me, 1000, HETCOMM_ACCESS_GET);
     Shared writable(me, 1000, HETCOMM_ACCESS_PUT);
@@ -517,7 +517,7 @@ TEST_P(OneSided, AccessWithoutTheRightIsRefused) {
   });
 }
 
-TEST_P(OneSided, OutdatedAndForeignExportsAreRefused) {
+TEST_P(OneSided, StaleAndForeignExportsAreRefused) {
   run_two([](Member& me) {
     Shared mine(me, 1000);
     const std::vector<std::byte> old = exchange(me, me.partner(), mine.exported());
@@ -746,7 +746,7 @@ TEST_P(OneSided, NothingIsWrittenAfterUnregister) {
   });
 }
 
-TEST_P(OneSided, OwnerThatComputesIsServedByItsThread) {
+TEST_P(OneSided, ProgressThreadServesAComputingOwner) {
   if (!GetParam().thread_progress) GTEST_SKIP() << "caller progress: served in calls only";
   HETCOMM_NEEDS_RANKS();
   run_two([](Member& me) {
@@ -844,7 +844,7 @@ TEST_P(OneSided, MappedMemoryIsAccessibleWithoutTheOwner) {
   });
 }
 
-TEST_P(OneSided, MemoryThatLacksARightIsNotMapped) {
+TEST_P(OneSided, MemoryWithoutFullAccessIsNotMapped) {
   if (!maps(GetParam())) GTEST_SKIP() << "no shared memory";
   run_two([](Member& me) {
     for (const int access : {int{HETCOMM_ACCESS_GET}, HETCOMM_ACCESS_GET | HETCOMM_ACCESS_PUT,
@@ -863,7 +863,7 @@ TEST_P(OneSided, MemoryThatLacksARightIsNotMapped) {
   });
 }
 
-TEST_P(OneSided, AtomicNeedsOnlyTheAtomicRight) {
+TEST_P(OneSided, AtomicDoesNotNeedThePutRight) {
   HETCOMM_NEEDS_RANKS();
   run_two([](Member& me) {
     Shared mine(me, 4096, HETCOMM_ACCESS_ATOMIC | HETCOMM_ACCESS_GET);
@@ -922,7 +922,7 @@ TEST_P(OneSided, RefusalIsNotAcknowledgedByAnEarlierMessage) {
 }
 
 // A rank that leaves waits only for messages that a peer must receive.
-TEST_P(OneSided, MessagesBehindAPutDoNotDelayLeaving) {
+TEST_P(OneSided, MessagesAfterAPutDoNotDelayLeaving) {
   HETCOMM_NEEDS_RANKS();
   run_two([](Member& me) {
     {
@@ -1073,7 +1073,7 @@ INSTANTIATE_TEST_SUITE_P(Over, OneSided, ::testing::ValuesIn(all_cases()), capi_
 
 class OneSidedDeath : public CapiTest {};
 
-TEST_P(OneSidedDeath, DeathOfTheOwnerEndsEveryOperation) {
+TEST_P(OneSidedDeath, OwnerDeathEndsEveryOperation) {
   run(2, [](Member& me) {
     Shared mine(me, 64 << 20);
     const Remote theirs(me, exchange(me, me.partner(), mine.exported()));
@@ -1101,7 +1101,7 @@ TEST_P(OneSidedDeath, DeathOfTheOwnerEndsEveryOperation) {
   });
 }
 
-TEST_P(OneSidedDeath, DeathOfAMapperReleasesTheMemory) {
+TEST_P(OneSidedDeath, MapperDeathReleasesTheMemory) {
   run(2, [](Member& me) {
     Shared mine(me, 1 << 20);
     {

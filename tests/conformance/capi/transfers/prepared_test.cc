@@ -32,7 +32,7 @@ void expect_no_message(hetcomm_request_t* request) {
   EXPECT_LT(clock_ns() - start, kLimit + 5 * kSec) << "another deadline than its own";
 }
 
-TEST_P(Prepared, EachStartResetsRecordAndDeadline) {
+TEST_P(Prepared, EachStartResetsTheCompletionAndDeadline) {
   run_two([](Member& me) {
     // Only the first rank receives. In a job of one rank, that rank also sends.
     std::vector<std::byte> in(100);

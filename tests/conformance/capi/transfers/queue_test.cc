@@ -221,7 +221,7 @@ TEST_P(Queues, DestroyingOneEndEndsTheItemsOfTheOther) {
 
 // The end of the queue could come to the other rank before the news of the abort. It has room for
 // a part of the reason only.
-TEST_P(Queues, ItemEndsWithTheWholeReasonOfAnAbortBeforeItsQueueIsDestroyed) {
+TEST_P(Queues, AbortReasonReachesItemsIntactDespiteQueueDestruction) {
   HETCOMM_NEEDS_RANKS();
   const std::string reason = std::string(300, 'x') + " the end";
   run_both([&](Member& me) {
@@ -263,7 +263,7 @@ TEST_P(Queues, ItemEndsWithTheWholeReasonOfAnAbortBeforeItsQueueIsDestroyed) {
   });
 }
 
-TEST_P(Queues, QueueEndsWithDifferentOptionsReportTheMismatch) {
+TEST_P(Queues, DifferingQueueOptionsAreReportedAsAMismatch) {
   HETCOMM_NEEDS_RANKS();
   run_both([](Member& me) {
     const bool pushes = me.rank() == 0;
@@ -277,7 +277,7 @@ TEST_P(Queues, QueueEndsWithDifferentOptionsReportTheMismatch) {
   });
 }
 
-TEST_P(Queues, SeveralThreadsMayUseOneQueue) {
+TEST_P(Queues, SeveralThreadsCanUseOneQueue) {
   HETCOMM_NEEDS_RANKS();
   run_both([](Member& me) {
     constexpr uint64_t kItems = 200;
@@ -309,9 +309,9 @@ TEST_P(Queues, SeveralThreadsMayUseOneQueue) {
 INSTANTIATE_TEST_SUITE_P(Over, Queues, ::testing::ValuesIn(all_cases()), capi_case_name);
 
 // A rank dies while items are in flight.
-class QueuesOfTheDead : public Queues {};
+class QueuePeerDeath : public Queues {};
 
-TEST_P(QueuesOfTheDead, DeadRankEndsTheItemsOfItsQueues) {
+TEST_P(QueuePeerDeath, DeadRankEndsTheItemsOfItsQueues) {
   for (const int32_t dies : {0, 1}) {
     run_both([dies](Member& me) {
       const bool pushes = me.rank() == 0;
@@ -354,7 +354,7 @@ TEST_P(QueuesOfTheDead, DeadRankEndsTheItemsOfItsQueues) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Over, QueuesOfTheDead, ::testing::ValuesIn(process_cases()),
+INSTANTIATE_TEST_SUITE_P(Over, QueuePeerDeath, ::testing::ValuesIn(process_cases()),
                          capi_case_name);
 
 }  // namespace

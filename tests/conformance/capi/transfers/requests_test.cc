@@ -173,7 +173,7 @@ void send_and_receive_numbers(Member& me, uint64_t first, size_t count) {
   if (alone) sender.join();
 }
 
-TEST_P(Requests, WaitAnyReportsThousandsInAnyOrder) {
+TEST_P(Requests, WaitAnyReportsThousandsOfRequests) {
   run_two([](Member& me) {
     send_and_receive_numbers(me, 0, 6000);
     me.meet();
@@ -192,7 +192,7 @@ TEST_P(Requests, WaitAnyWorksInSeveralThreads) {
 }
 
 // No other operation ends during the wait.
-TEST_P(Requests, WaitAnyNoticesAReleasedRequest) {
+TEST_P(Requests, WaitAnyReturnsIfARequestIsDestroyed) {
   run_two([](Member& me) {
     std::array<uint64_t, 2> memory{};
     std::array<hetcomm_request_t*, 2> list{me.recv(me.partner(), 1, &memory[0], 8),
@@ -384,7 +384,7 @@ TEST_P(Requests, CancelledSendIsWithdrawnOrComplete) {
 
 // Cancels at random points of transfers in progress, on either or both sides. Afterwards the stream
 // still works. Cancelling a matched receive also ends the send, and vice versa.
-TEST_P(Requests, CancelAtAnyPointOfATransferLeavesMemoryUntouched) {
+TEST_P(Requests, MemoryIsNotWrittenAfterACancelAtAnyPoint) {
   run_two([](Member& me) {
     Random mine(static_cast<uint64_t>(me.rank()) + 31);
     for (uint64_t i = 0; i < 40; ++i) {
@@ -499,7 +499,7 @@ bool ended_by_deadline(const Outcome& outcome) {
          outcome.status == HETCOMM_ABORTED;
 }
 
-TEST_P(Requests, DeadlineOfAMatchedReceiveLeavesMemoryUntouched) {
+TEST_P(Requests, MemoryIsNotWrittenAfterTheDeadlineOfAMatchedReceive) {
   run_two([](Member& me) {
     for (uint64_t i = 0; i < 10; ++i) {
       const uint64_t size = 16 << 20;
@@ -556,7 +556,7 @@ TEST_P(Requests, PriorityChangesNeitherOrderNorContents) {
   });
 }
 
-TEST_P(Requests, GroupStartsTogetherAndMayBeRefilled) {
+TEST_P(Requests, GroupStartsTogetherAndCanBeReused) {
   run_two([](Member& me) {
     hetcomm_group_t* group = nullptr;
     ASSERT_EQ(hetcomm_group_create(me.communicator(), &group), HETCOMM_OK);
@@ -592,7 +592,7 @@ TEST_P(Requests, GroupStartsTogetherAndMayBeRefilled) {
   });
 }
 
-TEST_P(Requests, PreparedOperationsRunManyTimes) {
+TEST_P(Requests, PreparedOperationsCanBeStartedManyTimes) {
   run_two([](Member& me) {
     for (const uint64_t size : {uint64_t{8}, uint64_t{150'000}}) {
       std::vector<std::byte> out(size);
@@ -635,7 +635,7 @@ TEST_P(Requests, PreparedOperationsRunManyTimes) {
   });
 }
 
-TEST_P(Requests, MemoryStaysWhileAPreparedRequestNamesIt) {
+TEST_P(Requests, MemoryIsBusyWhileAPreparedRequestNamesIt) {
   run_two([](Member& me) {
     hetcomm_memory_t* memory = nullptr;
     ASSERT_EQ(hetcomm_memory_allocate(me.context(), 0, 4096, &memory), HETCOMM_OK);
@@ -705,7 +705,7 @@ TEST_P(Requests, OperationInAnUnstartedGroupEndsAtItsDeadline) {
   });
 }
 
-TEST_P(Requests, ReleasedOperationContinuesAndDelivers) {
+TEST_P(Requests, DestroyedRequestStillDeliversItsMessage) {
   run_two([](Member& me) {
     std::vector<std::vector<std::byte>> out;
     for (uint64_t i = 0; i < 10; ++i) {
@@ -800,7 +800,7 @@ TEST_P(Requests, SeveralThreadsShareOneCommunicator) {
   });
 }
 
-TEST_P(Requests, RejectedCallsReportWhyAndLeaveNoState) {
+TEST_P(Requests, RejectedCallsReportWhyAndWriteNoOutput) {
   run_two([](Member& me) {
     uint64_t value = 0;
     auto* const untouched = reinterpret_cast<hetcomm_request_t*>(&value);

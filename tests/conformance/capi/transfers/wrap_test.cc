@@ -78,7 +78,7 @@ TEST_P(Wrapped, HasTheGivenAddressAndLength) {
   });
 }
 
-TEST_P(Wrapped, MovesMessagesAndIsReturnedToItsOwner) {
+TEST_P(Wrapped, CarriesMessagesAndReturnsToItsOwner) {
   run_two([](Member& me) {
     for (const uint64_t size : {uint64_t{0}, uint64_t{1}, uint64_t{3'000}, uint64_t{600'001}}) {
       SCOPED_TRACE(size);
@@ -282,7 +282,7 @@ TEST_P(Wrapped, DeviceMemorySharesTheBytesOfItsAllocation) {
 }
 
 // Buffers from plain pointers (hetcomm_buffer_pointer), in memory of two devices and the host.
-TEST_P(Wrapped, PlainPointersReachTheirMemory) {
+TEST_P(Wrapped, PlainPointersResolveToTheirMemory) {
   CapiCase with_devices = GetParam();
   with_devices.settings += "DEVICES=sim-handle,sim-address;";
   run_job(with_devices, with_devices.alone() ? 1 : 2, [](Member& me) {

@@ -197,7 +197,7 @@ TEST_F(FarDevices, DataIsStagedIfThatIsFaster) {
   }
 }
 
-TEST_F(FarDevices, MethodChangesWhenTheOtherBecomesFaster) {
+TEST_F(FarDevices, SwitchesWhenTheOtherMethodBecomesFaster) {
   std::atomic<bool> changed{false};
   run_far(kSlowCopies, [&](CoreMember& me) {
     expect_way(me, pass(me, 30, true), 30, true, false);
@@ -247,7 +247,7 @@ TEST_F(FarDevices, DataMovesDirectlyIfStagingMemoryRunsOut) {
   });
 }
 
-TEST_F(FarDevices, NearInterfaceNeverStages) {
+TEST_F(FarDevices, DataNearItsInterfaceIsNotStaged) {
   slow_memory().us_per_mib = 5'000;
   run("eight_nics", "mlx5_0", "0000:13:00.0", "", "", [&](CoreMember& me) {
     for (const bool from_device : {true, false}) {
@@ -257,7 +257,7 @@ TEST_F(FarDevices, NearInterfaceNeverStages) {
   });
 }
 
-TEST_F(FarDevices, RequiredDirectAccessIsUsedHoweverSlow) {
+TEST_F(FarDevices, RequiredDirectAccessIsUsedEvenIfSlow) {
   slow_memory().us_per_mib = 5'000;
   run("one_nic", "bnxt_re0", "0000:93:00.0", "", "DEVICE_PATH=direct", [&](CoreMember& me) {
     for (const bool from_device : {true, false}) {

@@ -493,7 +493,7 @@ class DeviceFaults : public testing::TestWithParam<Setting> {
   std::atomic<int> words_{0};
 };
 
-TEST_P(DeviceFaults, FailureOfAnyCallEndsOperationsWithTheReason) {
+TEST_P(DeviceFaults, FailingDeviceCallEndsOperationsWithTheReason) {
   std::atomic<bool> stops{false};
   const What what = GetParam().what;
   const bool lasts = GetParam().lasts;
@@ -518,9 +518,9 @@ TEST_P(DeviceFaults, FailureOfAnyCallEndsOperationsWithTheReason) {
   EXPECT_GT(words_, 5);
 }
 
-class FaultsOfSums : public DeviceFaults {};
+class DeviceSumFaults : public DeviceFaults {};
 
-TEST_P(FaultsOfSums, CancelledSumEndsWithItsDeviceCall) {
+TEST_P(DeviceSumFaults, CancelledSumEndsWithItsDeviceCall) {
   run_job([&](Rounds& rounds) {
     rounds.run(What::kCollectives, INT64_MAX, false, &words_);
     for (int round = 0; round < 3; ++round) rounds.cancel_beside_sums();
@@ -529,7 +529,7 @@ TEST_P(FaultsOfSums, CancelledSumEndsWithItsDeviceCall) {
 }
 
 // The device reports only later that it has not made a sum.
-TEST_P(FaultsOfSums, LateFailureOfASumIsReported) {
+TEST_P(DeviceSumFaults, LateFailureOfASumIsReported) {
   run_job([&](Rounds& rounds) {
     rounds.run(What::kCollectives, INT64_MAX, false, &words_);
     for (int round = 0; round < 4; ++round) {
@@ -543,7 +543,8 @@ TEST_P(FaultsOfSums, LateFailureOfASumIsReported) {
   EXPECT_GE(words_, 4) << "an operation each tells what the device says";
 }
 
-INSTANTIATE_TEST_SUITE_P(Over, FaultsOfSums, testing::Values(Setting{"tcp", "sim-address", true}),
+INSTANTIATE_TEST_SUITE_P(Over, DeviceSumFaults,
+                         testing::Values(Setting{"tcp", "sim-address", true}),
                          [](const auto&) { return std::string("tcp_sim_address"); });
 
 // Each operation has its own test, because each needs a job that is slow under a sanitizer.

@@ -111,7 +111,7 @@ bool is_direct(CoreMember& me, size_t device) {
          text.substr(at, text.find('\n', at) - at).find("direct (") != std::string::npos;
 }
 
-TEST(HeldTrial, DeviceWithKnownStreamsMovesDirectlyAtOnce) {
+TEST(HeldTrial, DeviceWithKnownStreamsIsAccessedDirectlyAtOnce) {
   FakeFabric::reset();
   run_core_job(
       2, "HETCOMM_TIMEOUT=10s;HETCOMM_PROGRESS=thread", factories,

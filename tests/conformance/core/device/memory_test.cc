@@ -194,7 +194,7 @@ TEST_F(CoreDeviceMemory, TrialThatFailedForLackOfResourcesIsRepeated) {
       make_devices);
 }
 
-TEST_F(CoreDeviceMemory, TransfersContinueStagedWhenTheConnectionBreaks) {
+TEST_F(CoreDeviceMemory, TransfersFallBackToStagingWhenTheConnectionBreaks) {
   // The counts cover all runs: how soon rdma returns in any one run is a matter of timing.
   std::atomic<uint64_t> direct{0};
   std::atomic<uint64_t> staged{0};

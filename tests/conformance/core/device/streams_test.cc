@@ -338,7 +338,7 @@ Operation* post_sum(CoreMember& me, uint64_t& value, const Stream* stream) {
 }
 
 // A refusal keeps its place after a call that waits for its stream.
-TEST_P(CoreStreams, RefusalKeepsItsPlaceInTheOrder) {
+TEST_P(CoreStreams, RefusalKeepsItsPositionInTheOrder) {
   run([](CoreMember& me) {
     Stream late(me, 1);
     if (me.rank() == 0) late.close();
@@ -488,7 +488,7 @@ class Plan {
 
 // Each execution uses the data that the previous one has delivered. A user thread makes calls that
 // may wait for the stream.
-TEST_P(CoreStreams, RedistributionsOfTwoPlansFollowEachOther) {
+TEST_P(CoreStreams, ChainedRedistributionsSeeEachOthersData) {
   run([](CoreMember& me) {
     const auto rank = static_cast<uint64_t>(me.rank());
     Plan there(me.communicator(), 0, 1);
@@ -534,7 +534,7 @@ TEST_P(CoreStreams, RedistributionsOfTwoPlansFollowEachOther) {
 
 // The progress threads are asleep before the stream reaches an operation, and no other thread
 // polls. A busy machine may delay some ends, but not all.
-TEST_P(CoreStreams, OperationThatItsStreamReachesWakesASleeper) {
+TEST_P(CoreStreams, OperationReachedByItsStreamWakesASleeper) {
   run([](CoreMember& me) {
     OnDevice memory(me, 100);
     Stream stream(me, 1);
@@ -802,7 +802,7 @@ void wait_behind_a_black_hole(CoreMember& me, bool sums, std::atomic<bool>& hole
   both.arrive_and_wait();
 }
 
-TEST(StreamsOverABlackHole, HeldOperationsEndSoonAsUnreachable) {
+TEST(StreamsOverABlackHole, HeldOperationsSoonEndAsUnreachable) {
   for (const bool sums : {true, false}) {
     std::atomic<bool> hole{false};
     FaultPlan plan;
