@@ -48,7 +48,8 @@ std::vector<Tensor> tensors_of(const std::vector<TensorOrder>& orders);
 // is used.
 uint64_t bundle_bytes_of(const std::vector<TensorOrder>& orders, uint64_t slice_bytes);
 
-// Returns the wishes for planning all of |orders|. |links| may be null.
+// Returns the preferences that all plans of |orders| share. |links| is null if the links are not
+// known.
 Wishes wishes_of(const std::vector<TensorOrder>& orders, const DraftOptions& options,
                  const Links* links);
 

@@ -70,7 +70,7 @@ Element element_of(int32_t type, int32_t reduction) {
     case HETCOMM_FLOAT64:
       return real({"double", "double", kPlainLoad, kPlainStore});
     default:
-      return {};  // the host calculates such elements
+      return {};  // not supported here: the host reduces the other types
   }
 }
 

@@ -20,7 +20,8 @@ namespace hetcomm::pipeline {
 struct RunTerms {
   uint64_t step = 0;
   RunKind kind = RunKind::kTrain;
-  // Indexed by micro-batch: index in PlanPipeline::lengths. Empty if this rank does not have them.
+  // lengths[m] is the index in PlanPipeline::lengths of the length of micro-batch m. Empty if this
+  // rank does not know the lengths.
   std::vector<uint8_t> lengths;
 };
 

@@ -62,7 +62,8 @@ void Connector::close_socket() {
   retry_ns_ = kForever;
 }
 
-// Returns the remaining time, divided by the number of remaining candidates.
+// Returns the time limit of the next attempt: an equal share of the remaining time for each of the
+// remaining candidates, or kHandshakeTimeoutNs if there is no deadline.
 uint64_t Connector::attempt_share(uint64_t now) const {
   if (deadline_ns_ == kForever) return kHandshakeTimeoutNs;
   const uint64_t left = deadline_ns_ > now ? deadline_ns_ - now : 0;

@@ -113,7 +113,7 @@ void ExtraRails::connect_failed(const RailEnds& ends, const Status& why) {
   services_.log.info("rank {}: no further connection over {}: {}", association_.rank(),
                      services_.paths.directory.name_of(association_.rank(), ends), why.text());
   const uint64_t now = services_.engine.refresh_now();
-  cool_downs_.failed(ends, now);
+  cool_downs_.failed(ends, now, services_.paths.advisor.are_joined(association_.rank(), ends));
   connect();
   settle(now);
 }

@@ -67,8 +67,8 @@ class ExtraRails {
   void tick(uint64_t now_ns) HETCOMM_UNDER_BATON;
 
  private:
-  // A rail is closed only after this many cool-downs without use, since it may be needed again
-  // soon.
+  // Superfluous rails are checked after this many cool-downs, since they may be needed again soon.
+  // Those that are unused at that moment are closed.
   static constexpr uint64_t kCoolDowns = 10;
 
   void plan_to_close(uint64_t cool_downs) HETCOMM_UNDER_BATON;

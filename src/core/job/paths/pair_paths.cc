@@ -20,6 +20,11 @@ namespace {
 // The first connection may use any transports.
 constexpr std::array<RailMasks, 1> kAnyData{};
 
+// The time that a first attempt has before the next candidate of its kind is tried beside it. It is
+// longer than a handshake inside a site takes, and short compared with the time that a connection
+// to an unreachable address takes to fail.
+constexpr uint64_t kHeadStartNs = 100'000'000;
+
 // Describes the role of |candidate| in the pairing of network interfaces.
 std::string words_of(const Candidate& candidate) {
   std::string words;
@@ -141,6 +146,13 @@ RailEnds PairPaths::preferred(int rank, const RailEnds& used) {
   return used;
 }
 
+bool PairPaths::are_joined(int rank, const RailEnds& ends) const {
+  const std::vector<PeerInfo::Offer>& offers = peers_.offers(rank);
+  return ends.peer < offers.size() &&
+         topology::reach(transports_.at(ends.own).port, offers[ends.peer].port) ==
+             topology::Reach::kYes;
+}
+
 bool PairPaths::is_offered(int rank, size_t index, std::string_view kind) const {
   const std::vector<PeerInfo::Offer>& offers = peers_.offers(rank);
   return index < offers.size() && offers[index].kind() == kind;
@@ -246,6 +258,8 @@ std::vector<Pairing> PairPaths::pairings(int rank, size_t device) {
                       .role = candidate.role,
                       .mbit_per_s = candidate.mbit_per_s,
                       .cooling = candidate.cooling,
+                      .hopeless = pair != nullptr &&
+                                  pair->extra_rails().cool_downs().is_hopeless(candidate.ends),
                       .in_use = is_in_use(pair, candidate.ends)});
   }
   return result;
@@ -358,46 +372,91 @@ void PairPaths::tick(uint64_t now_ns) {
     if (waits) pairs_.at(rank).connect_failed(introductions_.why(rank), true);
   }
   ask_next();
+  beside_at_ns_ = try_beside(now_ns);
 }
 
+// Starts an attempt on the candidate with |index|.
+void PairPaths::start_attempt(Pair& pair, PairConnect& connect, size_t index) {
+  const Candidate& candidate = connect.candidates[index];
+  Transport& chosen = *candidate.transport->transport;
+  const Destination destination{pair.rank(), candidate.ends.peer};
+  services_.log.info("rank {}: connecting over {} (estimate {:.1f} us for 64 KiB)", pair.rank(),
+                     name_of(pair.rank(), candidate.ends), candidate.score_us);
+  if (pair.extra_rails().cool_downs().stop_connecting(candidate.ends))
+    chosen.cancel_connect(destination);
+  connect.under_way.push_back({index, services_.engine.refresh_now()});
+  chosen.connect(destination, candidate.offer->contact);
+}
+
+// Determines when the next candidate is tried beside those that are under way. A candidate of
+// another kind is tried only after all others have failed, since it is not as good.
+void PairPaths::plan_next(int rank, PairConnect& connect) {
+  connect.next_at_ns = kForever;
+  if (connect.under_way.empty() || connect.next == connect.candidates.size()) return;
+  const PairConnect::Attempt& last = connect.under_way.back();
+  const JobTransport& tried = *connect.candidates[last.candidate].transport;
+  const bool is_of_kind = connect.candidates[connect.next].transport->kind == tried.kind;
+  if (!is_of_kind || tried.capabilities().within_host) return;
+  connect.next_at_ns = last.since_ns + kHeadStartNs;
+  connecting_.insert(rank);
+  beside_at_ns_ = std::min(beside_at_ns_, connect.next_at_ns);
+  turns_.note_timer(connect.next_at_ns);
+}
+
+// Tries the next candidate that is not known to fail. If there is none, and no attempt is under
+// way, the pair cannot be connected now.
 void PairPaths::try_next(Pair& pair) {
-  auto& connect = connect_of(pair.rank());
-  connect->since_ns = services_.engine.refresh_now();
-  while (connect->next < connect->candidates.size()) {
-    const Candidate& candidate = connect->candidates[connect->next];
-    const std::string name = name_of(pair.rank(), candidate.ends);
+  PairConnect& connect = *connect_of(pair.rank());
+  while (connect.next < connect.candidates.size()) {
+    const size_t index = connect.next++;
+    const Candidate& candidate = connect.candidates[index];
     if (candidate.reach.ok()) {
-      Transport& chosen = *candidate.transport->transport;
-      const Destination destination{pair.rank(), candidate.ends.peer};
-      services_.log.info("rank {}: connecting over {} (estimate {:.1f} us for 64 KiB)", pair.rank(),
-                         name, candidate.score_us);
-      if (pair.extra_rails().cool_downs().stop_connecting(candidate.ends))
-        chosen.cancel_connect(destination);
-      chosen.connect(destination, candidate.offer->contact);
+      start_attempt(pair, connect, index);
+      plan_next(pair.rank(), connect);
       return;
     }
-    ++connect->next;
-    connect->failures += fmt::format("; {}: {}", name, candidate.reach.text());
+    const std::string name = name_of(pair.rank(), candidate.ends);
+    connect.failures += fmt::format("; {}: {}", name, candidate.reach.text());
     services_.log.info("rank {}: {} cannot be used: {}", pair.rank(), name, candidate.reach.text());
   }
+  connect.next_at_ns = kForever;
+  if (!connect.under_way.empty()) return;
   const bool may_change = std::any_of(
-      connect->candidates.begin(), connect->candidates.end(), [](const Candidate& candidate) {
+      connect.candidates.begin(), connect.candidates.end(), [](const Candidate& candidate) {
         return candidate.reach.ok() || candidate.reach.code() == Code::kOutOfResources;
       });
   const Status why(Code::kUnreachable,
                    fmt::format("no transport reaches it{}",
-                               connect->failures.empty() ? "; none is usable" : connect->failures));
-  connect.reset();
+                               connect.failures.empty() ? "; none is usable" : connect.failures));
+  connect_of(pair.rank()).reset();
   pair.connect_failed(why, may_change);
+}
+
+// Starts the attempts that are due beside others. Returns the time of the next one.
+uint64_t PairPaths::try_beside(uint64_t now_ns) {
+  uint64_t next_ns = kForever;
+  for (auto at = connecting_.begin(); at != connecting_.end();) {
+    const int rank = *at;
+    PairConnect* const connect = connect_of(rank).get();
+    if (connect != nullptr && connect->next_at_ns <= now_ns) try_next(pairs_.at(rank));
+    const PairConnect* const left = connect_of(rank).get();
+    if (left == nullptr || left->next_at_ns == kForever) {
+      at = connecting_.erase(at);
+    } else {
+      next_ns = std::min(next_ns, left->next_at_ns);
+      ++at;
+    }
+  }
+  return next_ns;
 }
 
 void PairPaths::give_up(int rank) {
   introductions_.forget(rank);
   auto& connect = connect_of(rank);
   if (connect == nullptr) return;
-  if (connect->next < connect->candidates.size()) {
-    const Candidate& under_way = connect->candidates[connect->next];
-    under_way.transport->transport->cancel_connect({rank, under_way.ends.peer});
+  for (const PairConnect::Attempt& attempt : connect->under_way) {
+    const Candidate& candidate = connect->candidates[attempt.candidate];
+    candidate.transport->transport->cancel_connect({rank, candidate.ends.peer});
   }
   connect.reset();
 }
@@ -405,10 +464,10 @@ void PairPaths::give_up(int rank) {
 // Returns whether an attempt to connect within the host has failed because this rank was busy for
 // longer than the peer waits for a handshake. The attempt is then repeated once, because the
 // transport itself may work.
-bool PairPaths::was_late(PairConnect& connect) const {
-  const JobTransport& tried = *connect.candidates[connect.next].transport;
+bool PairPaths::was_late(PairConnect& connect, const PairConnect::Attempt& attempt) const {
+  const JobTransport& tried = *connect.candidates[attempt.candidate].transport;
   if (connect.late || !tried.capabilities().within_host) return false;
-  connect.late = services_.engine.refresh_now() - connect.since_ns >= kHandshakeTimeoutNs;
+  connect.late = services_.engine.refresh_now() - attempt.since_ns >= kHandshakeTimeoutNs;
   return connect.late;
 }
 
@@ -435,32 +494,44 @@ void PairPaths::connected(JobTransport& transport, const Destination& destinatio
                           Result<std::unique_ptr<Endpoint>> endpoint) {
   const int peer = destination.rank;
   const RailEnds ends{transport.index, destination.transport};
-  auto& connect = connect_of(peer);
-  if (connect == nullptr || connect->next >= connect->candidates.size() ||
-      connect->candidates[connect->next].ends != ends) {
+  Pair& pair = pairs_.at(peer);
+  PairConnect* const connect = connect_of(peer).get();
+  std::vector<PairConnect::Attempt> none;
+  std::vector<PairConnect::Attempt>& under_way = connect != nullptr ? connect->under_way : none;
+  const auto ended =
+      std::find_if(under_way.begin(), under_way.end(), [&](const PairConnect::Attempt& attempt) {
+        return connect->candidates[attempt.candidate].ends == ends;
+      });
+  if (ended == under_way.end()) {
     if (endpoint.ok()) {
       adopt(transport, destination, std::move(endpoint.value()));
     } else {
-      pairs_.at(peer).extra_rails().connect_failed(ends, endpoint.status());
+      pair.extra_rails().connect_failed(ends, endpoint.status());
     }
     return;
   }
+  const PairConnect::Attempt attempt = *ended;
+  under_way.erase(ended);
   if (endpoint.ok()) {
-    connect.reset();
+    // The other attempts go on: their connections share the load.
+    for (const PairConnect::Attempt& other : under_way) {
+      pair.extra_rails().cool_downs().begin_connecting(connect->candidates[other.candidate].ends);
+    }
+    connect_of(peer).reset();
     adopt(transport, destination, std::move(endpoint.value()));
     return;
   }
   const std::string name = name_of(peer, ends);
   services_.log.info("rank {}: connecting over {} failed: {}", peer, name,
                      endpoint.status().text());
-  if (was_late(*connect)) {
-    try_next(pairs_.at(peer));
+  if (was_late(*connect, attempt)) {
+    start_attempt(pair, *connect, attempt.candidate);
     return;
   }
   connect->failures += fmt::format("; {}: {}", name, endpoint.status().text());
-  pairs_.at(peer).extra_rails().cool_downs().failed(ends, services_.engine.refresh_now());
-  ++connect->next;
-  try_next(pairs_.at(peer));
+  pair.extra_rails().cool_downs().failed(ends, services_.engine.refresh_now(),
+                                         are_joined(peer, ends));
+  try_next(pair);
 }
 
 void PairPaths::on_accepted(JobTransport& transport, int peer, std::unique_ptr<Endpoint> endpoint) {

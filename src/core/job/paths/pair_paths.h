@@ -2,9 +2,11 @@
 // explains the choice. Callers hold the baton.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -20,6 +22,7 @@
 #include "src/core/job/paths/pair_table.h"
 #include "src/core/job/paths/pairing_report.h"
 #include "src/core/peer/pair_services.h"
+#include "src/system/clock.h"
 
 namespace hetcomm {
 
@@ -57,7 +60,9 @@ class PairPaths final : public PairConnector,
   // its profile again before the next connection.
   void forgotten_by(int rank) HETCOMM_UNDER_BATON;
   void tick(uint64_t now_ns) HETCOMM_UNDER_BATON;
-  uint64_t next_timer_ns() const HETCOMM_UNDER_BATON { return introductions_.next_timer_ns(); }
+  uint64_t next_timer_ns() const HETCOMM_UNDER_BATON {
+    return std::min(introductions_.next_timer_ns(), beside_at_ns_);
+  }
   // Stops connecting to |rank|, which is lost.
   void give_up(int rank) HETCOMM_UNDER_BATON;
   // Returns readable text: which transports reach |rank|, which are in use, and their measurements.
@@ -74,6 +79,7 @@ class PairPaths final : public PairConnector,
       HETCOMM_UNDER_BATON;
   RailEnds preferred(int rank, const RailEnds& used) override HETCOMM_UNDER_BATON;
   bool serves(int rank, const RailMasks& need) override HETCOMM_UNDER_BATON;
+  bool are_joined(int rank, const RailEnds& ends) const override HETCOMM_UNDER_BATON;
   uint64_t expected_rate(int rank, size_t own) const override HETCOMM_UNDER_BATON;
   // TransportDirectory
   bool is_beside(int rank) const override HETCOMM_UNDER_BATON;
@@ -91,11 +97,19 @@ class PairPaths final : public PairConnector,
 
  private:
   // The state of one pair while it connects.
+  //
+  // Candidates are tried in their order. If an attempt does not end soon, the next candidate of the
+  // same kind is tried too.
   struct PairConnect {
+    struct Attempt {
+      size_t candidate;  // index in |candidates|
+      uint64_t since_ns;
+    };
     std::vector<Candidate> candidates;
-    size_t next = 0;
-    uint64_t since_ns = 0;  // when the attempt on |next| began
-    bool late = false;      // was_late() has returned true, which it does only once
+    size_t next = 0;                 // the candidate to try next
+    std::vector<Attempt> under_way;  // the last one was started last
+    uint64_t next_at_ns = kForever;  // when to try |next| although attempts are under way
+    bool late = false;               // was_late() has returned true, which it does only once
     std::string failures;
   };
 
@@ -129,7 +143,11 @@ class PairPaths final : public PairConnector,
   // Requests the next profiles.
   void ask_next() HETCOMM_UNDER_BATON;
   void try_next(Pair& pair) HETCOMM_UNDER_BATON;
-  bool was_late(PairConnect& connect) const HETCOMM_UNDER_BATON;
+  void start_attempt(Pair& pair, PairConnect& connect, size_t index) HETCOMM_UNDER_BATON;
+  void plan_next(int rank, PairConnect& connect) HETCOMM_UNDER_BATON;
+  uint64_t try_beside(uint64_t now_ns) HETCOMM_UNDER_BATON;
+  bool was_late(PairConnect& connect,
+                const PairConnect::Attempt& attempt) const HETCOMM_UNDER_BATON;
   void connected(JobTransport& transport, const Destination& destination,
                  Result<std::unique_ptr<Endpoint>> endpoint) HETCOMM_UNDER_BATON;
   void accepted(JobTransport& transport, int peer,
@@ -148,8 +166,10 @@ class PairPaths final : public PairConnector,
   PairTable& pairs_;
   JobTransports& transports_;
   IdleConnections& idle_;
-  const size_t most_rails_;                             // limit for each pair
-  std::vector<std::unique_ptr<PairConnect>> connects_;  // by rank; null: not connecting
+  const size_t most_rails_;                                    // limit for each pair
+  std::vector<std::unique_ptr<PairConnect>> connects_;         // by rank; null: not connecting
+  std::set<int> connecting_;                                   // ranks with a |next_at_ns|
+  uint64_t beside_at_ns_ HETCOMM_GUARDED_BY_BATON = kForever;  // the first |next_at_ns|, or earlier
   // By rank: whether each transport of this rank is known to reach each transport of that rank;
   // null: not determined yet.
   std::vector<std::unique_ptr<std::vector<bool>>> reaches_;

@@ -99,7 +99,11 @@ std::string verdict_of(const PairingReport& report, const Pairing& pairing) {
   if (pairing.role != PairingRole::kUnused && pairing.mbit_per_s != 0) {
     verdict += fmt::format(", for {}", present::rate_text(pairing.mbit_per_s));
   }
-  if (pairing.cooling) verdict += "; failed lately, and is tried again later";
+  if (pairing.hopeless) {
+    verdict += "; failed repeatedly, and is not tried again while others work";
+  } else if (pairing.cooling) {
+    verdict += "; failed lately, and is tried again later";
+  }
   if (pairing.in_use) verdict += "; in use";
   return verdict;
 }
@@ -217,6 +221,7 @@ std::string to_json(const PairingReport& report) {
     entry["role"] = word_of(pairing.role);
     entry["planned_mbit_per_s"] = pairing.mbit_per_s;
     entry["cooling"] = pairing.cooling;
+    entry["hopeless"] = pairing.hopeless;
     entry["in_use"] = pairing.in_use;
     entry["verdict"] = verdict_of(report, pairing);
     pairings.push_back(std::move(entry));

@@ -29,6 +29,7 @@ struct Pairing {
   PairingRole role = PairingRole::kUnused;
   uint64_t mbit_per_s = 0;  // expected rate; 0: unknown
   bool cooling = false;     // the pairing failed recently
+  bool hopeless = false;    // it has failed repeatedly, and is not tried again while others work
   bool in_use = false;
 };
 

@@ -1,6 +1,8 @@
 // CoolDowns records the recent failures of connections to one peer, by their ends (RailEnds). Ends
 // whose connection failed cool down before they are tried again. The time doubles with each
-// failure, up to kMaxDoublings times. Callers hold the baton.
+// failure, up to kMaxDoublings times. Ends that are not known to reach each other are not tried
+// again, after kMaxFailures failures without a connection, as long as others work. Callers hold the
+// baton.
 #pragma once
 
 #include <algorithm>
@@ -11,6 +13,7 @@
 
 #include "src/base/baton_role.h"
 #include "src/core/peer/rails/rail_ends.h"
+#include "src/system/clock.h"
 
 namespace hetcomm {
 
@@ -24,16 +27,25 @@ class CoolDowns {
     const auto known = std::find_if(known_.begin(), known_.end(),
                                     [&](const Known& each) { return each.ends == ends; });
     if (known == known_.end() || known->failures == 0 || known->up_since_ns != 0) return false;
-    return known->connecting || known->not_before_ns + kDoubtNs > now_ns;
+    return known->connecting || now_ns < known->not_before_ns ||
+           now_ns - known->not_before_ns < kDoubtNs;
+  }
+  // Returns whether a connection between |ends| is not tried again while others work.
+  bool is_hopeless(const RailEnds& ends) HETCOMM_UNDER_BATON {
+    const Known& own = at(ends);
+    return own.not_before_ns == kForever && !own.was_up;
   }
   // Returns when another connection between |ends| can be tried in addition to the existing ones.
   uint64_t not_before_ns(const RailEnds& ends) HETCOMM_UNDER_BATON {
     return at(ends).not_before_ns;
   }
   void came_up(const RailEnds& ends, uint64_t now_ns) HETCOMM_UNDER_BATON {
-    at(ends).up_since_ns = now_ns;
+    Known& own = at(ends);
+    own.up_since_ns = now_ns;
+    own.was_up = true;
   }
-  void failed(const RailEnds& ends, uint64_t now_ns) HETCOMM_UNDER_BATON {
+  // Records a failure. |are_joined|: the ends are known to share a subnet or a fabric.
+  void failed(const RailEnds& ends, uint64_t now_ns, bool are_joined) HETCOMM_UNDER_BATON {
     Known& own = at(ends);
     // A connection that lasted a long time resets the count.
     if (own.up_since_ns != 0 && now_ns - own.up_since_ns > (first_ns_ << own.failures) * 10) {
@@ -42,6 +54,7 @@ class CoolDowns {
     own.up_since_ns = 0;
     own.not_before_ns = now_ns + (first_ns_ << std::min<uint32_t>(own.failures, kMaxDoublings));
     ++own.failures;
+    if (!are_joined && !own.was_up && own.failures >= kMaxFailures) own.not_before_ns = kForever;
   }
 
   // Returns whether an additional connection between |ends| is being made.
@@ -62,10 +75,12 @@ class CoolDowns {
   // without a connection should not lose time with ends that may fail again.
   static constexpr uint64_t kDoubtNs = 1'000'000'000;
   static constexpr uint32_t kMaxDoublings = 6;
+  static constexpr uint32_t kMaxFailures = 4;
 
   struct Known {
     RailEnds ends;
     bool connecting = false;
+    bool was_up = false;    // a connection has opened once
     uint32_t failures = 0;  // consecutive failures
     uint64_t not_before_ns = 0;
     uint64_t up_since_ns = 0;
