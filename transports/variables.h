@@ -1,4 +1,4 @@
-// Declares the configuration variables of transports that several layers use.
+// Declares the configuration variables that concern transports and that core reads too.
 #pragma once
 
 #include "src/system/variable.h"

@@ -8,15 +8,15 @@
 namespace hetcomm::topology {
 namespace {
 
-// Says which of a vendor's VGA and other display controllers (PCI classes 0300 and 0380) are
+// Specifies which of a vendor's VGA and other display controllers (PCI classes 0300 and 0380) are
 // accelerators. All 3D controllers (0302) are accelerators.
 enum class Display : uint8_t {
-  // No display controller is an accelerator: they show the console of a management processor or a
-  // virtual machine.
+  // No display controllers are accelerators. They display the console of a management processor or
+  // a virtual machine.
   kConsole,
   // All display controllers are accelerators.
   kAccelerator,
-  // Display controllers on a card are accelerators. Those inside the processor are not.
+  // Display controllers on a card are accelerators. Those integrated into the processor are not.
   kDiscrete,
 };
 
@@ -37,7 +37,8 @@ constexpr Vendor kVendors[] = {
     {0x1af4, "virtio", Display::kConsole},        {0x1b36, "QEMU", Display::kConsole},
 };
 
-// Display controllers of management processors, of vendors whose other cards are accelerators.
+// The display controller of a management processor. The vendor also makes display controllers that
+// are accelerators.
 struct Console {
   uint16_t vendor;
   uint16_t device;

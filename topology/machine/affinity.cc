@@ -11,23 +11,24 @@ namespace hetcomm::topology {
 namespace {
 
 struct User {
-  std::vector<NicOption> left;  // NICs not in |order| yet, in the order of Machine::nics
+  std::vector<NicOption> left;  // NICs that are not in |order| yet, in the order of Machine::nics
   NicOrder order;
 };
 
-// A set of indices of NICs, which is searched a word at a time.
+// NicSet is a set of NIC indices, stored as a bit mask.
 class NicSet {
  public:
   explicit NicSet(size_t nics) : words_((nics + kBits - 1) / kBits) {}
-  // Bits beyond |nics| do no harm, since no other set has them.
+  // Also sets bits beyond |nics| in the last word. They have no effect, since take() considers only
+  // NICs that are in both sets.
   static NicSet of_all(size_t nics) {
     NicSet all(nics);
     std::fill(all.words_.begin(), all.words_.end(), UINT64_MAX);
     return all;
   }
   void add(size_t nic) { words_[nic / kBits] |= uint64_t{1} << nic % kBits; }
-  // Removes the NICs of |others|, and calls use(index) for each that was there, in order, until it
-  // returns false.
+  // Removes the NICs that are also in |others|, and calls use(index) for each of them in ascending
+  // order. Stops when use() returns false.
   template <typename Use>
   void take(const NicSet& others, Use&& use) {
     for (size_t i = 0; i < words_.size(); ++i) {
@@ -44,12 +45,13 @@ class NicSet {
   std::vector<uint64_t> words_;
 };
 
-// Returns the rate that |option| has for its user alone.
+// Returns the rate of |option| if no other user shares the NIC.
 uint64_t capacity(const NicOption& option, const std::vector<uint64_t>& rates) {
   return std::min(option.path.mbit_per_s, rates[static_cast<size_t>(option.nic)]);
 }
 
-// Appends |nic| to the NICs of |user|. |loads| has the users of each NIC, |user| included.
+// Moves |nic| from the remaining options of |user| to the end of its order. |loads| has the number
+// of users of each NIC, including |user|.
 void take(User& user, int nic, const std::vector<uint64_t>& rates,
           const std::vector<uint64_t>& loads) {
   const auto index = static_cast<size_t>(nic);
@@ -60,13 +62,13 @@ void take(User& user, int nic, const std::vector<uint64_t>& rates,
   user.left.erase(found);
 }
 
-// Assigns one more NIC to each user that has NICs left, one of the best that it has left.
+// Assigns one more NIC to each user that has options left. It is one of the user's best remaining
+// options, which choices() returns.
 //
-// Users are served one after the other. Each user gets the NIC of its choices() that then has the
-// least load. It may take the NIC that another user got in this round, if that user can move to
-// another NIC of its own choices(). A chain of moves changes only the load of its last NIC. By the
-// theory of minimum-cost flows, the assignment then minimizes every sum of convex costs of the
-// loads, and therefore also the highest load.
+// Users are served one after the other. A user can get a NIC that another user got in this round if
+// that user moves to another NIC of its own choices(), and so on. Such a chain of moves changes
+// only the load of its last NIC, so the chain that ends at the least loaded NIC is selected. By the
+// theory of minimum-cost flows, no other assignment in this round has a lower highest load.
 class Round {
  public:
   Round(std::vector<User>& users, const std::vector<uint64_t>& rates, std::vector<uint64_t>& loads)
@@ -89,7 +91,8 @@ class Round {
   }
 
  private:
-  // Returns the NICs that |user| can get in this round: the best ones that it does not have yet.
+  // Returns the NICs that |user| can get in this round. These are the best of its remaining
+  // options, all equal in capacity and path length.
   NicSet choices(size_t user) const {
     NicSet nics(rates_.size());
     const std::vector<NicOption>& left = users_[user].left;
@@ -107,9 +110,9 @@ class Round {
   }
 
   void deal(size_t first) {
-    // This is a breadth-first search over the users that would have to move. |via| holds the user
-    // from which the search reached each NIC. The search ends at a NIC whose load is the least of
-    // all.
+    // This is a breadth-first search over the users that would have to move. |via| has, for each
+    // NIC, the user from which the search reached it. The search stops early at a NIC whose load is
+    // the least of all.
     std::vector<int> via(rates_.size(), kNone);
     NicSet unreached = NicSet::of_all(rates_.size());
     std::deque<size_t> asked{first};
@@ -140,12 +143,12 @@ class Round {
       const auto index = static_cast<size_t>(nic);
       const auto user = static_cast<size_t>(via[index]);
       users_of_[index].insert(user);
-      std::swap(nic, dealt_[user]);  // |nic| is then the user's former NIC, which another user gets
+      std::swap(nic, dealt_[user]);  // |nic| is now the user's former NIC
       if (nic != kNone) users_of_[static_cast<size_t>(nic)].erase(user);
     }
   }
 
-  // A NIC and its load with one more user.
+  // A NIC, and the load that it would have with one more user.
   struct Entry {
     Load load;
     size_t nic = 0;
@@ -163,11 +166,11 @@ class Round {
 
   std::vector<User>& users_;
   const std::vector<uint64_t>& rates_;  // by NIC
-  std::vector<uint64_t>& loads_;        // by NIC: users so far, those of earlier rounds included
-  std::set<Entry> by_load_;             // all NICs
+  std::vector<uint64_t>& loads_;        // by NIC: number of users so far, including earlier rounds
+  std::set<Entry> by_load_;             // all NICs, least loaded first
   std::vector<NicSet> choices_;         // by user
-  std::vector<int> dealt_;              // by user: its NIC of this round
-  std::vector<std::set<size_t>> users_of_;  // by NIC: the users that it is dealt to
+  std::vector<int> dealt_;              // by user: the NIC assigned in this round, or kNone
+  std::vector<std::set<size_t>> users_of_;  // by NIC: the users that got it in this round
 };
 
 void take_first_nics(std::vector<User>& users, const std::vector<uint64_t>& rates,

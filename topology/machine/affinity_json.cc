@@ -45,8 +45,9 @@ class AffinityReader {
   }
 
  private:
-  // Reads the NICs of all users of one kind. |index_of|(entry) returns the user's index in the
-  // machine, less than |count|, or -1 if the machine has no such user.
+  // Reads the NICs of all accelerators or all NUMA nodes, which are in the list |name|. Their field
+  // |user| identifies them. index_of(entry) returns the index in the Machine, less than |count|, or
+  // kNone if the Machine has no such object.
   template <typename IndexOf>
   std::vector<NicOrder> orders(present::Fields& fields, const char* name, const char* user,
                                size_t count, IndexOf&& index_of) {

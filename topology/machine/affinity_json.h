@@ -1,4 +1,4 @@
-// Writes a Machine with its affinity as JSON for other programs, and reads it.
+// Writes a Machine and its affinity as JSON for other programs, and reads the affinity back.
 #pragma once
 
 #include <string>
@@ -10,13 +10,13 @@
 
 namespace hetcomm::topology {
 
-// Returns the document of to_json(machine) with an additional member "affinity". parse_machine()
-// accepts it.
+// Returns the JSON document of to_json(machine) with an additional member "affinity".
+// parse_machine() accepts this document too.
 std::string to_json(const Machine& machine, const Affinity& affinity);
 
-// Returns the affinity in |json|, a document of |machine|. If the document has none, returns the
-// result of assign_nics() without rules. INVALID_ARGUMENT: the text names the path of a wrong
-// entry.
+// Returns the affinity in |json|, which must describe |machine|. If the document has no affinity,
+// returns the result of assign_nics() without rules. Fails with INVALID_ARGUMENT if the document is
+// invalid. The text then names the line of a syntax error or the path of a wrong entry.
 Result<Affinity> parse_affinity(std::string_view json, const Machine& machine);
 
 }  // namespace hetcomm::topology

@@ -12,15 +12,15 @@ const PciNode& node_at(const Machine& machine, int index) {
   return machine.pci[static_cast<size_t>(index)];
 }
 
-// Returns the objects from |function| up to its root complex.
+// Returns the PCI objects from |function| up to its root complex, both included.
 std::vector<int> way_up(const Machine& machine, int function) {
   std::vector<int> way;
   for (int at = function; at != kNone; at = node_at(machine, at).parent) way.push_back(at);
   return way;
 }
 
-// A Meeting is the lowest object above two functions, and the number of bridges that bytes pass
-// below it on the longer side.
+// The result of meet(): the lowest common ancestor of two functions in the PCIe tree, and the
+// number of bridges between it and the function that is deeper below it.
 struct Meeting {
   int node = kNone;
   size_t bridges = 0;
@@ -44,8 +44,8 @@ const std::vector<int>& numa_nodes_at(const Machine& machine, const Location& lo
                                     : numa_nodes_of(machine, location.function);
 }
 
-// Returns whether two lists in ascending order have a node in common. On a machine with one node
-// they always do.
+// Returns whether two lists of NUMA nodes, in ascending order, have a node in common. Always
+// returns true on a machine with one node.
 bool share_a_node(const Machine& machine, const std::vector<int>& a, const std::vector<int>& b) {
   if (machine.numa_nodes.size() == 1) return true;
   return std::any_of(a.begin(), a.end(),
@@ -59,11 +59,12 @@ std::vector<Location> locations_of(const Nic& nic) {
   return locations;
 }
 
-// The distances that the kernel assumes where the firmware tells none.
+// The distances that the kernel assumes if the firmware reports none.
 constexpr uint32_t kLocalNumaDistance = 10;
 constexpr uint32_t kRemoteNumaDistance = 20;
 
-// Returns the least distance between a node of |a| and a node of |b|.
+// Returns the least distance between a node of |a| and a node of |b|. If the kernel has reported
+// none, returns a default distance.
 uint32_t numa_distance(const Machine& machine, const std::vector<int>& a,
                        const std::vector<int>& b) {
   uint32_t least = share_a_node(machine, a, b) ? kLocalNumaDistance : kRemoteNumaDistance;
@@ -92,8 +93,8 @@ bool is_other_package(const Machine& machine, const std::vector<int>& a,
   });
 }
 
-// Returns the objects below |end| on the way up from |function|: all but the root complex if |end|
-// is kNone.
+// Returns the objects from |function| up to, but not including, |end|. If |end| is kNone, the list
+// ends below the root complex.
 std::vector<int> way_below(const Machine& machine, int function, int end) {
   std::vector<int> way = way_up(machine, function);
   const auto last = std::find(way.begin(), way.end(), end);
@@ -104,8 +105,9 @@ std::vector<int> way_below(const Machine& machine, int function, int end) {
   return way;
 }
 
-// Returns the objects from |function| up to |end| whose links not all paths of |function| cross.
-// The port above a function reports the function's own link, if it leads to nothing else.
+// Returns the same objects as way_below(), except those that report the function's own link, which
+// is on all paths from |function|. These are the function itself and, if the function is its only
+// child, the port above it.
 std::vector<int> way_beyond_own_link(const Machine& machine, int function, int end) {
   std::vector<int> way = way_below(machine, function, end);
   const auto is_other_child = [&](const PciNode& node) {
@@ -117,10 +119,11 @@ std::vector<int> way_beyond_own_link(const Machine& machine, int function, int e
   return way;
 }
 
-// Returns the narrowest link between |from| and |nic|, as in Path::mbit_per_s.
+// Returns Path::mbit_per_s of the path between |from| and |nic|.
 uint64_t narrowest_link(const Machine& machine, const Location& from, const Nic& nic) {
-  std::map<int, size_t> crossings;  // by object at the lower end of a link: functions whose bytes
-                                    // cross it
+  // By object at the lower end of a link: the number of the NIC's functions whose data crosses the
+  // link.
+  std::map<int, size_t> crossings;
   for (const int function : nic.functions) {
     const int top = meet(machine, from.function, function).node;
     for (const int each : way_below(machine, function, top)) ++crossings[each];
@@ -135,7 +138,7 @@ uint64_t narrowest_link(const Machine& machine, const Location& from, const Nic&
   return narrowest;
 }
 
-// Returns the path from |from| to one location of a NIC, without its rate.
+// Returns the path from |from| to one location of a NIC. Does not set the rate.
 Path path_to(const Machine& machine, const Location& from, const Location& to) {
   const std::vector<int>& a = numa_nodes_at(machine, from);
   const std::vector<int>& b = numa_nodes_at(machine, to);
@@ -204,8 +207,8 @@ const char* word_of(Distance distance) {
 }
 
 const char* matrix_word(const Machine& machine, const Location& from, const Nic& nic) {
-  // Two devices below one switch meet at its upstream port. One bridge is below that port on each
-  // side: the switch's port towards the device.
+  // The lowest common ancestor of two devices below one switch is the switch's upstream port. One
+  // bridge, a downstream port of the switch, is between that port and each device.
   constexpr size_t kBridgesOfOneSwitch = 1;
   switch (distance(machine, from, nic)) {
     case Distance::kSameSwitch: {

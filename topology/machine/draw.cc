@@ -129,8 +129,8 @@ class Picture {
   }
 
  private:
-  // Places an item and its children. The children of the host and of NUMA nodes are side by side.
-  // The children of root complexes and switches are below each other.
+  // Determines the boxes of an item and its children. The children of the host and of NUMA nodes
+  // are arranged side by side, and those of root complexes and switches are stacked vertically.
   Box place(const TreeItem& item, int x, int y) {
     Box box{x, y, kLeafWidth, kLeafHeight};
     const size_t at = frames_.size();
@@ -149,13 +149,15 @@ class Picture {
       box.width = right + kGap - x;
       box.height = bottom + kGap - y;
     }
-    // The frame goes before those of its children, which are drawn later and cover it.
+    // Frames are drawn in this order. The item's frame precedes those of its children, which are
+    // drawn on top of it.
     frames_.insert(frames_.begin() + static_cast<std::ptrdiff_t>(at), {&item, box});
     remember(item, box);
     return box;
   }
 
-  // Draws a frame. A leaf has its label above its details. A tooltip shows the whole text.
+  // Draws the box and the text of an item. In a leaf, the label is above the details. A tooltip
+  // shows the complete text.
   static void draw_frame(present::Svg& svg, const TreeItem& item, const Box& box) {
     svg.rectangle(box.x, box.y, box.width, box.height,
                   fmt::format(R"(rx="4" fill="{}" stroke="#667788")", fill_of(item.kind)),

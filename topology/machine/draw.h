@@ -1,5 +1,5 @@
-// Draws a Machine and its affinity for people: as text with a tree and a matrix of distances, and
-// as a picture.
+// Draws a Machine and its affinity for users, either as text with a tree and a matrix of distances,
+// or as a picture.
 #pragma once
 
 #include <string>
@@ -9,10 +9,11 @@
 
 namespace hetcomm::topology {
 
-// Draws the tree, a matrix of accelerators and NUMA nodes by NICs, and a legend, as lines of UTF-8.
+// Returns UTF-8 text with the tree, a matrix and a legend. The matrix has a row for each
+// accelerator and NUMA node, and a column for each NIC.
 std::string draw_text(const Machine& machine, const Affinity& affinity);
 
-// Draws the tree of draw_text() as an SVG picture with nested boxes. A line joins each accelerator
+// Returns an SVG picture that shows the same tree as nested boxes. A line connects each accelerator
 // to its first NIC.
 std::string draw_svg(const Machine& machine, const Affinity& affinity);
 

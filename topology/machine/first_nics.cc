@@ -10,8 +10,8 @@
 namespace hetcomm::topology {
 namespace {
 
-// The cost of a part of an assignment. Costs are added and subtracted like vectors, and compared by
-// the highest load first.
+// The cost of an assignment, or of a change of it. Costs are added and subtracted like vectors, and
+// compared by their highest loads first.
 class Cost {
  public:
   Cost() = default;
@@ -25,7 +25,7 @@ class Cost {
     lengths_[kDistances + 2] = path.is_other_package ? 1 : 0;
   }
 
-  // Adds |other|, |times| times.
+  // Adds |other| multiplied by |times|, which can be negative.
   void add(const Cost& other, int times) {
     for (size_t i = 0; i < lengths_.size(); ++i) lengths_[i] += other.lengths_[i] * times;
     for (const Part& part : other.loads_) {
@@ -62,7 +62,7 @@ class Cost {
   };
   static constexpr size_t kDistances = static_cast<size_t>(Distance::kOther) + 1;
 
-  std::vector<Part> loads_;  // the highest first
+  std::vector<Part> loads_;  // highest load first
   std::array<int64_t, kDistances + 3> lengths_{};
 };
 
@@ -75,9 +75,10 @@ Cost operator-(Cost one, const Cost& other) {
   return one;
 }
 
-// Serves the users one after the other. Each gets a NIC along the cheapest chain of moves: it takes
-// a NIC, whose former user takes another one, and so on. By the theory of minimum-cost flows, the
-// assignment of the users served so far has the least cost of all.
+// Computes the assignment by serving the users one after the other, each along the cheapest chain
+// of moves. In a chain, the new user gets a NIC, a former user of that NIC moves to another one,
+// and so on. By the theory of minimum-cost flows, the assignment of the users served so far always
+// has the least cost.
 class FirstNics {
  public:
   FirstNics(const std::vector<std::vector<NicOption>>& options, const std::vector<uint64_t>& rates)
@@ -93,25 +94,25 @@ class FirstNics {
   }
 
  private:
-  // A NIC as a chain of moves reaches it.
+  // The last move of the cheapest chain found so far that ends at a NIC.
   struct Reached {
-    std::optional<Cost> cost;  // of the moves up to here; none: not reached
-    size_t user = 0;           // the user that takes the NIC
+    std::optional<Cost> cost;  // cost of the chain without the NIC's load; none: no chain found
+    size_t user = 0;           // the user that moves to the NIC
     const NicOption* option = nullptr;
   };
 
   static size_t index(const NicOption& option) { return static_cast<size_t>(option.nic); }
   Cost cost_of(const NicOption& option) const { return {option.path, rates_[index(option)]}; }
-  // Returns the cost of the load that the |count|-th user of |nic| adds.
+  // Returns the cost of the load that the |count|-th user of |nic| adds to the NIC.
   Cost load_of(size_t nic, size_t count) const { return Cost(Load{count, rates_[nic]}); }
 
-  // Finds the cheapest chain by the algorithm of Bellman and Ford. The assignment so far is the
-  // cheapest, so moving a user of a NIC elsewhere saves no more than the load that it adds there.
-  // That bounds the chains that are worth a search.
+  // Finds the cheapest chain with the Bellman-Ford algorithm, and applies it. The assignment so far
+  // is optimal, so moving a user from a NIC to another one costs at least the load that the last
+  // user of the first NIC adds. Chains that would cost too much by this bound are not extended.
   void serve(size_t first) {
     reached_.assign(rates_.size(), {});
     best_.reset();
-    std::deque<size_t> waiting;  // NICs whose users may have to move
+    std::deque<size_t> waiting;  // NICs from which the chains are extended next
     reach(first, Cost(), waiting);
     while (!waiting.empty()) {
       const size_t nic = waiting.front();
@@ -127,7 +128,7 @@ class FirstNics {
     if (best_) move_users(best_->first, first);
   }
 
-  // Lets |user| take each of its options, after moves of |cost|.
+  // Extends a chain that costs |cost| so far by moving |user| to each of its other options.
   void reach(size_t user, const Cost& cost, std::deque<size_t>& waiting) {
     for (const NicOption& option : options_[user]) {
       if (&option == chosen_[user]) continue;
@@ -142,7 +143,7 @@ class FirstNics {
     }
   }
 
-  // Moves the users along the chain that ends at |nic|, from its end to the user |first|.
+  // Makes the moves of the chain that ends at |nic|, from the last move back to that of |first|.
   void move_users(size_t nic, size_t first) {
     while (true) {
       const Reached& reached = reached_[nic];
@@ -159,9 +160,9 @@ class FirstNics {
   std::vector<const NicOption*> chosen_;                // by user
   std::vector<std::vector<size_t>> users_;              // by NIC
 
-  // The state of the search for one user.
+  // The state of the search in serve().
   std::vector<Reached> reached_;                 // by NIC
-  std::optional<std::pair<size_t, Cost>> best_;  // the last NIC and the cost of the cheapest chain
+  std::optional<std::pair<size_t, Cost>> best_;  // the cheapest chain: its last NIC and total cost
 };
 
 }  // namespace

@@ -10,11 +10,11 @@
 namespace hetcomm::topology {
 namespace {
 
-constexpr size_t kMaxNicName = 72;   // bytes
-constexpr size_t kMaxLinkText = 24;  // bytes of the name of a PCIe link
-constexpr uint8_t kAsBefore = 0xff;  // marks a list equal to the previous one
+constexpr size_t kMaxNicName = 72;   // in bytes
+constexpr size_t kMaxLinkText = 24;  // maximum length of PcieLink::name in bytes
+constexpr uint8_t kAsBefore = 0xff;  // encodes a list that equals the previous one
 
-// A link of the PCIe tree, with the NICs that send all of their bytes across it.
+// A link of the PCIe tree, and the NICs whose data all crosses it.
 struct TreeLink {
   uint64_t mbyte_per_s = 0;
   std::vector<size_t> nics;  // positions in the list of reported NICs, ascending
@@ -22,7 +22,7 @@ struct TreeLink {
 
 using TreeLinks = std::map<std::string, TreeLink>;  // key: address of the object at the lower end
 
-// Returns the links between PCI function |index| and the root complex, with their rates.
+// Returns the links between PCI function |index| and the root complex, as a map from name to rate.
 std::map<std::string, uint64_t> links_above(const Machine& machine, int index) {
   std::map<std::string, uint64_t> links;
   for (bool is_first = true; index != kNone; is_first = false) {
@@ -36,7 +36,7 @@ std::map<std::string, uint64_t> links_above(const Machine& machine, int index) {
   return links;
 }
 
-// Returns the links that all bytes of |nic| cross.
+// Returns the links that all data of |nic| crosses, as a map from name to rate.
 std::map<std::string, uint64_t> links_of(const Machine& machine, const Nic& nic) {
   std::map<std::string, uint64_t> common;
   for (size_t i = 0; i < nic.functions.size(); ++i) {
@@ -63,8 +63,8 @@ TreeLinks find_links(const Machine& machine, const std::vector<int>& nics) {
   return links;
 }
 
-// Returns the narrowest link of each group of links that the same NICs cross. Links with more NICs
-// come first, since they are closer to memory.
+// Groups the links by the NICs that use them, and returns the narrowest link of each group. Links
+// with more NICs come first, since they are closer to memory.
 std::vector<std::pair<std::string, TreeLink>> narrowest(const TreeLinks& links) {
   std::map<std::vector<size_t>, std::pair<std::string, TreeLink>> by_nics;
   for (const auto& link : links) {
@@ -83,7 +83,7 @@ uint32_t bounded(uint64_t rate) {
   return static_cast<uint32_t>(std::min<uint64_t>(rate, kMaxMbitPerS));
 }
 
-// Returns the NIC's rate, or 0 for a virtual NIC, whose rate the kernel invents.
+// Returns the NIC's rate. Returns 0 for a virtual NIC, since the kernel reports an arbitrary rate.
 uint64_t known_rate(const Nic& nic) { return nic.kind == NicKind::kVirtual ? 0 : nic.mbit_per_s; }
 
 void write_indices(ByteWriter& writer, const std::vector<uint8_t>& indices) {
@@ -95,7 +95,7 @@ Status bad_links(const char* what) {
   return {Code::kInvalidArgument, std::string("the links of its host: ") + what};
 }
 
-// Reads |count| indices. Returns false if one is not less than |end|, or is missing.
+// Reads |count| indices. Returns false if an index is missing or is not less than |end|.
 bool read_indices(ByteReader& reader, size_t count, size_t end, std::vector<uint8_t>* result) {
   for (size_t i = 0; i < count; ++i) {
     const auto index = reader.read<uint8_t>();
@@ -105,8 +105,8 @@ bool read_indices(ByteReader& reader, size_t count, size_t end, std::vector<uint
   return !reader.failed();
 }
 
-// Reads a name. |reader| fails unless the name is printable, as host_links() makes it. Escaping
-// an unprintable name later could lengthen it beyond the limit of a link model.
+// Reads a name. Marks |reader| as failed if the name is not printable. host_links() makes only
+// printable names. Escaping an unprintable name later could make it too long for a link model.
 std::string read_name(ByteReader& reader, size_t most_bytes) {
   std::string name = reader.read_string(most_bytes);
   if (printable(name) != name) reader.fail();
@@ -167,7 +167,7 @@ std::span<const uint8_t> HostLinks::nics_of(size_t device) const {
 
 HostLinks host_links(const Machine& machine, const std::vector<std::vector<int>>& devices,
                      const std::vector<int>& others) {
-  std::vector<int> told;  // indices in Machine::nics of the NICs to report
+  std::vector<int> told;  // indices in Machine::nics of the reported NICs
   const auto tell = [&](const std::vector<int>& nics) {
     for (const int nic : nics) {
       const bool is_new = std::find(told.begin(), told.end(), nic) == told.end();

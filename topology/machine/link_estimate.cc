@@ -14,13 +14,13 @@
 namespace hetcomm::topology {
 namespace {
 
-constexpr size_t kMaxPrefix = 64;            // bytes of a host label in a resource name
-constexpr uint64_t kTypicalMessage = 65536;  // bytes; decides which transport is quickest
+constexpr size_t kMaxPrefix = 64;            // maximum bytes of a host label in a resource name
+constexpr uint64_t kTypicalMessage = 65536;  // message size for comparing transports, in bytes
 
 // Returns |name| in a form that a LinkModel accepts: printable, and at most |most_bytes| long.
 std::string fitting(std::string_view name, size_t most_bytes) {
   std::string text(name.substr(0, most_bytes));
-  // The cut may have split a UTF-8 character. Its remaining bytes are removed.
+  // If the cut has split a UTF-8 character, its remaining bytes are removed.
   for (int i = 0; i < 3 && name.size() > most_bytes && printable(text) != text; ++i) {
     text.pop_back();
   }
@@ -30,12 +30,12 @@ std::string fitting(std::string_view name, size_t most_bytes) {
   return text.empty() ? "unnamed" : text;
 }
 
-// Makes names distinct by appending numbers.
+// DistinctNames makes names distinct by appending numbers.
 class DistinctNames {
  public:
-  // Reserves |name|: unique() does not make it from another name by appending a number.
+  // Prevents unique() from producing |name| by appending a number to another name.
   void reserve(std::string_view name) { reserved_.insert(fitting(name, kMaxLinkName)); }
-  // Returns |wanted| if it is unused. Otherwise appends a number to it.
+  // Returns |wanted|, shortened if necessary. Appends a number if that name is already used.
   std::string unique(std::string_view wanted) {
     std::string name = fitting(wanted, kMaxLinkName);
     int& count = counts_[name];
@@ -50,24 +50,24 @@ class DistinctNames {
  private:
   std::set<std::string> reserved_;
   std::set<std::string> used_;
-  std::map<std::string, int> counts_;  // how often each name was requested
+  std::map<std::string, int> counts_;  // by requested name: the last number that was tried
 };
 
-// A host, as all of its ranks together describe it.
+// A host, as described by all of its ranks together.
 struct Host {
   std::string_view label;
   int cluster = 0;
-  uint64_t transports = UINT64_MAX;  // bits of the transports that all its ranks have
+  uint64_t transports = UINT64_MAX;  // bit mask of the transports that all of its ranks have
   std::vector<const HostLinks*> said;
   std::vector<PcieLink> pcie;
   std::vector<HostNic> nics;
 };
 
-// A cluster that ranks have declared, or the one for all other hosts.
+// A declared cluster, or the cluster of the hosts without a declared one.
 struct Cluster {
-  std::string_view name;  // empty: for hosts without a declared cluster
+  std::string_view name;  // empty: the hosts without a declared cluster
   int hosts = 0;
-  uint64_t transports = UINT64_MAX;  // bits of the transports that all its ranks have
+  uint64_t transports = UINT64_MAX;  // bit mask of the transports that all of its ranks have
 };
 
 template <typename Named>
@@ -77,9 +77,9 @@ int find_named(const std::vector<Named>& all, std::string_view name) {
   return found != all.end() ? static_cast<int>(found - all.begin()) : -1;
 }
 
-// Adds to |host| the links and NICs of |said| that it lacks.
+// Adds the links and NICs in |said| to |host|, unless |host| already has them.
 void merge(const HostLinks& said, Host* host) {
-  std::vector<uint8_t> indices;  // indices in |host->pcie|, by link of |said|
+  std::vector<uint8_t> indices;  // by link in |said|: index in |host->pcie|; UINT8_MAX: not added
   for (const PcieLink& link : said.pcie) {
     int at = find_named(host->pcie, link.name);
     if (at < 0 && host->pcie.size() < UINT8_MAX) {
@@ -96,7 +96,8 @@ void merge(const HostLinks& said, Host* host) {
   }
 }
 
-// Returns whether the link is at least as fast as all NICs behind it together.
+// Returns whether the link is at least as fast as all NICs behind it together. Returns false if the
+// rate of one of these NICs is unknown.
 bool never_limits(const Host& host, size_t link) {
   uint64_t sum = 0;
   for (const HostNic& nic : host.nics) {
@@ -194,8 +195,9 @@ class Estimator {
     return count;
   }
 
-  // Returns the quickest of the transports whose bits are set in |numbers|, or null if there is
-  // none.
+  // Returns the transport that is fastest for a typical message, among those whose bits are set in
+  // |numbers|. If |between_hosts| is set, skips transports that work only within a host. Returns
+  // null if no transport remains.
   const EstimatedTransport* quickest(uint64_t numbers, bool between_hosts) const {
     const auto time_ns = [](const EstimatedTransport& each) {
       const uint64_t rate = std::max<uint64_t>(each.bytes_per_s, 1);
@@ -249,7 +251,7 @@ class Estimator {
   }
 
   void add_nics(const Host& host, const std::string& prefix, LinkHost* added) {
-    std::vector<std::pair<int, int>> pcie;  // by PCIe link: its resources out and in
+    std::vector<std::pair<int, int>> pcie;  // by PCIe link: the outgoing and incoming resource
     for (const PcieLink& link : host.pcie) {
       const uint64_t rate = uint64_t{link.mbyte_per_s} * 1'000'000;
       pcie.emplace_back(
@@ -271,7 +273,8 @@ class Estimator {
       result.in.insert(result.in.begin(), add_resource(fmt::format("{} {} in", prefix, nic.name),
                                                        ResourceKind::kNic, rate));
     }
-    // Other hosts reach this host through an unknown NIC, which limits nothing.
+    // If no NIC is known, other hosts reach this host through a NIC without resources, which limits
+    // nothing.
     if (added->nics.empty() && hosts_.size() > 1) added->nics.emplace_back();
   }
 
@@ -294,8 +297,8 @@ class Estimator {
 
   const std::span<const RankLinks> ranks_;
   const std::span<const EstimatedTransport> transports_;
-  std::vector<Host> hosts_;        // in the order of their first ranks
-  std::vector<Cluster> clusters_;  // in the order of their first ranks
+  std::vector<Host> hosts_;        // in the order of their lowest ranks
+  std::vector<Cluster> clusters_;  // in the order of their lowest ranks
   std::vector<size_t> host_of_;    // by rank: index in |hosts_|
   DistinctNames names_;            // names of resources
   LinkModel model_;

@@ -17,7 +17,7 @@ bool is_index(int index, size_t size) {
   return index == kNone || (index >= 0 && static_cast<size_t>(index) < size);
 }
 
-// Returns whether |indices| are in ascending order and all are less than |size|.
+// Returns whether |indices| are in strictly ascending order, and all are less than |size|.
 bool are_indices(const std::vector<int>& indices, size_t size) {
   for (size_t i = 0; i < indices.size(); ++i) {
     if (indices[i] == kNone || !is_index(indices[i], size)) return false;
@@ -164,8 +164,8 @@ void sort_numa_nodes(Machine& machine) {
   for (Accelerator& each : machine.accelerators) map_all(positions, each.numa_nodes);
 }
 
-// The addresses and kinds of the objects from the root complex down to one object. Sorting by this
-// path puts the tree in depth-first order.
+// The addresses and kinds of the objects on the path from the root complex down to one object.
+// Sorting objects by their PciPath puts the tree in depth-first order.
 using PciPath = std::vector<std::pair<PciAddress, PciKind>>;
 
 void sort_pci(Machine& machine) {
@@ -205,7 +205,7 @@ void sort_accelerators(Machine& machine) {
             });
 }
 
-// Sorts NICs by their position in the PCIe tree. NICs without a position in it come last.
+// Sorts NICs by their position in the PCIe tree. NICs without PCI functions come last.
 void sort_nics(Machine& machine) {
   const auto position = [](const Nic& nic) {
     return nic.functions.empty() ? INT32_MAX : nic.functions.front();
@@ -213,7 +213,7 @@ void sort_nics(Machine& machine) {
   std::stable_sort(machine.nics.begin(), machine.nics.end(), [&](const Nic& a, const Nic& b) {
     const int position_a = position(a);
     const int position_b = position(b);
-    const uint32_t port_a = a.rdma_port - 1;  // wraps at 0, so that NICs without a port come last
+    const uint32_t port_a = a.rdma_port - 1;  // 0 wraps, so NICs without an RDMA port come last
     const uint32_t port_b = b.rdma_port - 1;
     return std::tie(position_a, port_a, a.rdma_device, a.interface) <
            std::tie(position_b, port_b, b.rdma_device, b.interface);

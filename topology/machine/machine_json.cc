@@ -13,7 +13,7 @@ namespace {
 using present::Fields;
 using present::Json;
 using present::parse_document;
-// Keeps the order in which fields are added, which is the order in topology/README.md.
+// Writes fields in the order in which they are added, which is the order in topology/README.md.
 using OrderedJson = nlohmann::ordered_json;
 
 PciAddress address_of(Fields& fields, const Json& value, const std::string& name) {
@@ -114,8 +114,8 @@ OrderedJson write_link(const Machine& machine, const AcceleratorLink& link) {
 OrderedJson write_pci_tree(const Machine& machine) {
   std::vector<OrderedJson> nodes;
   for (const PciNode& node : machine.pci) nodes.push_back(write_pci(machine, node));
-  // Children follow their parents in Machine::pci. The loop goes backwards, so that a node has all
-  // of its children before it is added to its own parent.
+  // Children come after their parents in Machine::pci. The loop runs backwards, so a node already
+  // has all of its children when it is added to its own parent.
   std::vector<std::vector<OrderedJson>> children(nodes.size());
   OrderedJson roots = OrderedJson::array();
   for (size_t i = nodes.size(); i-- > 0;) {
@@ -134,7 +134,7 @@ OrderedJson write_pci_tree(const Machine& machine) {
 
 // --- reading ---------------------------------------------------------------------------------
 
-// Reads the parts of a document into a Machine.
+// Reader reads the parts of a document into a Machine.
 class Reader {
  public:
   explicit Reader(Machine& machine) : machine_(machine) {}
@@ -159,7 +159,7 @@ class Reader {
     return failure_;
   }
 
-  // Reads only "nics": changes the listed NICs that exist and adds the others.
+  // Reads only "nics". Changes the listed NICs that already exist, and adds the others.
   Status add_nics(const Json& document) {
     Fields fields(document, "", failure_);
     fields.allow_only({"format", "version", "nics"});
@@ -229,8 +229,8 @@ class Reader {
     });
   }
 
-  // Returns the NIC that an entry describes, and gives it the entry's names. Adds a NIC if there is
-  // none.
+  // Returns the NIC that has the entry's interface or RDMA port, or adds a NIC if there is none.
+  // Sets the names of the NIC to those in the entry.
   Nic& nic_of(Fields& fields) {
     const std::string interface = fields.text("interface");
     const std::string rdma_device = fields.text("rdma_device");

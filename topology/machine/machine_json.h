@@ -1,5 +1,5 @@
-// Reads and writes a Machine as JSON. The JSON is complete, so that the decisions of one host can
-// be reproduced on another. topology/README.md describes the format.
+// Reads and writes a Machine as JSON. The JSON contains the complete Machine, so the decisions made
+// on one host can be reproduced on another. topology/README.md describes the format.
 #pragma once
 
 #include <string>
@@ -11,20 +11,22 @@
 
 namespace hetcomm::topology {
 
-// The limit on nested brackets in a file. check() allows 64 nested bridges, and each takes two
-// brackets: an object and a list.
+// The maximum nesting depth of brackets in a file. check() allows 64 nested bridges, and each adds
+// two levels, an object and a list.
 inline constexpr int kMaxMachineNesting = 140;
 
 std::string to_json(const Machine& machine);
 
-// Parses JSON that to_json() or a person has written. INVALID_ARGUMENT: the text names the line of
-// a syntax error, or the path of a wrong entry ("nics[2].state"). UNSUPPORTED: the file has another
-// version.
+// Parses JSON that was written by to_json() or by hand. Fails with INVALID_ARGUMENT if the JSON is
+// invalid. The text then names the line of a syntax error, the path of a wrong entry
+// ("nics[2].state"), or the fault that check() has found. Fails with UNSUPPORTED if the file has
+// another version.
 Result<Machine> parse_machine(std::string_view json);
 
-// Adds NIC data that an hwloc file lacks. |json| has the same format, with "nics" only. An entry
-// that names a NIC of |machine| by "interface" or "rdma_device" changes the fields that it lists.
-// An entry that names no existing NIC adds one, such as a bond "over" others.
+// Adds NIC data that an hwloc file lacks. |json| has the same format, but lists only "nics". If an
+// entry names a NIC of |machine| by "interface" or by "rdma_device" and "rdma_port", the NIC's
+// fields that the entry lists are changed. Any other entry adds a NIC, such as a bond "over" other
+// NICs. The errors are those of parse_machine(). On failure |machine| is unchanged.
 Status add_nics(std::string_view json, Machine& machine);
 
 }  // namespace hetcomm::topology

@@ -16,7 +16,7 @@ namespace {
 constexpr std::string_view kAccelerator = "acc";
 constexpr std::string_view kNuma = "numa";
 
-// Removes the first rule, which ends at a '|', from |text|, and returns it.
+// Removes the first rule, which ends at a '|' or at the end of |text|, from |text|, and returns it.
 std::string_view take_rule(std::string_view& text) {
   const size_t end = text.find('|');
   const std::string_view entry = trimmed(text.substr(0, end));
@@ -159,8 +159,8 @@ std::vector<int> NicRules::general(const Machine& machine) const {
   const auto nic_at = [&machine](int index) -> const Nic& {
     return machine.nics[static_cast<size_t>(index)];
   };
-  // Returns the index of the first name in the general rule that matches the NIC. Returns 0 if
-  // there is no general rule, or if it excludes NICs.
+  // Returns the index of the first name in the general rule that matches the NIC with index
+  // |index|. Returns 0 if there is no general rule, or if that rule excludes NICs.
   const auto position = [&](int index) -> size_t {
     if (rule == nullptr || rule->excludes) return 0;
     const auto found = std::find_if(

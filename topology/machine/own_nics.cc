@@ -5,7 +5,7 @@
 namespace hetcomm::topology {
 namespace {
 
-// Returns the name of the own NIC of |device|, or "" if it has none.
+// Returns the name of the device's own NIC, or "" if it has none or its location is unknown.
 std::string_view own_nic(const HostLinks& links, size_t device) {
   if (!links.is_located(device)) return {};
   const std::span<const uint8_t> used = links.nics_of(device);

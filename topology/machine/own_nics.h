@@ -1,7 +1,7 @@
 // Divides the NICs of a host among the devices of the ranks that run on it. The functions are pure.
 //
-// A device's own NIC is the one that it would use first. Its data does not use the own NIC of
-// another device: the NIC is no faster for it, and the other device would get less.
+// A device's own NIC is the first NIC in its list. The data of a device does not use the own NICs
+// of other devices, since that would reduce the rate that those devices get.
 #pragma once
 
 #include <compare>
@@ -15,16 +15,19 @@
 
 namespace hetcomm::topology {
 
+// OwnNics holds the names of the own NICs of the devices of one host.
 class OwnNics {
  public:
-  // Adds the own NICs of the devices whose location |rank|, a rank on this host, knows.
+  // Adds the own NICs of the devices of |rank|, which must be a rank on this host. Devices at
+  // unknown locations are skipped.
   void add(const HostLinks& rank);
 
-  // Returns whether |nic| is left to other devices by a device of a rank with |links|. Host memory,
-  // a device at an unknown location, and a device of a rank that keeps_all_nics leave none.
+  // Returns whether |device| of the rank that reports |links| must leave |nic| to other devices.
+  // Always returns false for host memory (device 0), for a device at an unknown location, and if
+  // |links.keeps_all_nics| is set.
   bool is_left_by(const HostLinks& links, size_t device, std::string_view nic) const;
 
-  // Removes from the lists of |links| the NICs that their devices leave to others.
+  // Removes from the list of each device in |links| the NICs that is_left_by() returns true for.
   void remove_left(HostLinks& links) const;
 
   auto operator<=>(const OwnNics&) const = default;

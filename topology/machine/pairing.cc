@@ -9,9 +9,9 @@
 namespace hetcomm::topology {
 namespace {
 
-// Computes a minimum-cost maximum flow from the lower side's ports to the upper side's, by shortest
-// augmenting paths. Capacities are the rates of the ports. Costs prefer ports that come first, and
-// pairs that are known to work.
+// Computes a minimum-cost maximum flow from the lower side's ports to the upper side's by shortest
+// augmenting paths. The capacities are the rates of the ports. The costs are lower for ports at the
+// beginning of the lists, and for pairs that are known to work.
 class Flow {
  public:
   Flow(std::vector<uint64_t> lower, std::vector<uint64_t> upper, const ReachFunction& reach)
@@ -36,7 +36,7 @@ class Flow {
     }
   }
 
-  // Returns the pairs that carry data.
+  // Returns the pairs that carry flow.
   std::vector<PortPair> result() const {
     std::vector<PortPair> pairs;
     for (size_t i = 0; i < left_.size(); ++i) {
@@ -54,9 +54,9 @@ class Flow {
     int64_t cost = 0;
     uint64_t carried = 0;
   };
-  // The parts of a pair's cost. A pair that may not work costs kDoubt, more than a detour over any
-  // number of pairs that work. Each step of a port's position in its list costs kPosition. Each
-  // step of difference between the two ports' positions costs only 1.
+  // A pair's cost is a sum of these parts: kDoubt if the pair may not work, kPosition times the sum
+  // of the ports' positions in their lists, and the difference between the two positions. kDoubt
+  // exceeds the cost of any path over pairs that work.
   static constexpr int64_t kPosition = int64_t{1} << 16;
   static constexpr int64_t kDoubt = int64_t{1} << 40;
   static constexpr int64_t kFar = std::numeric_limits<int64_t>::max() / 4;
@@ -65,10 +65,10 @@ class Flow {
   Edge& at(size_t i, size_t j) { return pairs_[i * right_.size() + j]; }
   const Edge& at(size_t i, size_t j) const { return pairs_[i * right_.size() + j]; }
 
-  // Finds the cheapest path from a lower port with spare capacity to an upper port with
-  // spare capacity (Bellman-Ford), and sends data along it. The path goes from lower to upper ports
-  // along any pair. It goes back along pairs that carry data, whose load it reduces. Returns false
-  // if there is no path.
+  // Finds the cheapest path from a lower port with spare capacity to an upper port with spare
+  // capacity (Bellman-Ford), and adds flow along it. The path can follow any pair from its lower to
+  // its upper port. It can follow a pair in the opposite direction if the pair carries flow, which
+  // is then reduced. Returns false if there is no path.
   bool augment() {
     std::vector<int64_t> left_cost(left_.size(), kFar);
     std::vector<int64_t> right_cost(right_.size(), kFar);
@@ -124,11 +124,12 @@ class Flow {
     }
   }
 
-  // If some pairs that carry data form a ring, moves load along the ring until one of them carries
-  // nothing. Fewer pairs then carry as much in total. Returns false if there is no ring.
+  // If pairs that carry flow form a ring, shifts flow along the ring until one of these pairs
+  // carries none. The total flow then uses fewer pairs. Returns false if there is no ring.
   bool open_a_ring() {
-    // Ports have one numbering here, with upper ports after lower ports. The loop adds pairs to a
-    // forest until both ports of a pair are already connected: that pair closes a ring.
+    // Here, lower and upper ports are numbered consecutively, with the lower ports first. The loop
+    // adds pairs to a forest. If both ports of a pair are already connected in the forest, the pair
+    // closes a ring.
     std::vector<std::vector<size_t>> neighbours(left_.size() + right_.size());
     for (size_t i = 0; i < left_.size(); ++i) {
       for (size_t j = 0; j < right_.size(); ++j) {
@@ -146,8 +147,8 @@ class Flow {
     return false;
   }
 
-  // Finds the only path |from| -> |to| in a forest. |before|: the port visited just before |from|.
-  // |way| includes both ends. Returns false if there is no path.
+  // Finds the path from |from| to |to| in a forest, and appends its ports to |way|, including both
+  // ends. |before| is the port visited just before |from|. Returns false if there is no path.
   static bool find_way(const std::vector<std::vector<size_t>>& neighbours, size_t from, size_t to,
                        size_t before, std::vector<size_t>& way) {
     way.push_back(from);
@@ -159,9 +160,9 @@ class Flow {
     return false;
   }
 
-  // Moves load along |ring|, a list of ports. Each port is paired with the next one, and the last
-  // with the first. Every second pair, including the last one, loses an amount. The pairs between
-  // them gain that amount.
+  // Shifts flow along |ring|, a list of ports in which each port is paired with the next one, and
+  // the last port with the first. Every second pair, including the last one, loses the same amount
+  // of flow, and the other pairs gain it.
   void move_around(const std::vector<size_t>& ring) {
     const auto edge = [&](size_t k) -> Edge& {
       const size_t a = ring[k];
@@ -180,8 +181,9 @@ class Flow {
   std::vector<Edge> pairs_;
 };
 
-// Returns the rates of |ports|, with |slowest| in place of unknown rates. If no rate is known, each
-// port gets the number of ports on the other side, so that both sides have the same total.
+// Returns the rates of |ports|, with unknown rates replaced by |slowest|. If |slowest| is 0, no
+// rate is known. The rate of each port is then the number of ports on the other side, so that both
+// sides have the same total.
 std::vector<uint64_t> rates_of(const std::vector<Port>& ports, const std::vector<Port>& others,
                                uint64_t slowest) {
   const uint64_t unknown = slowest != 0 ? slowest : others.size();
@@ -201,12 +203,12 @@ uint64_t slowest_of(const std::vector<Port>& lower, const std::vector<Port>& upp
   return slowest == UINT64_MAX ? 0 : slowest;
 }
 
-// Pairs ports as pair_ports() does, and makes no difference for ports of last resort.
+// Pairs ports as pair_ports() does, but treats last-resort ports like all others.
 std::vector<PortPair> pair_all_ports(const std::vector<Port>& lower, const std::vector<Port>& upper,
                                      size_t most, const ReachFunction& reach) {
   const uint64_t slowest = slowest_of(lower, upper);
-  // If no rate is known, nothing shows that a pair that may not work is needed. A port that reaches
-  // some port for certain is then not used for such a pair.
+  // If no rate is known, the number of pairs that are needed is unknown too. A pair that may not
+  // work is then used only if neither of its ports reaches any port for certain.
   const ReachFunction cautious = [&](size_t i, size_t j) {
     const Reach how = reach(i, j);
     if (how != Reach::kMaybe) return how;
@@ -251,7 +253,7 @@ Reach reach(const Port& one, const Port& other) {
 
 std::vector<PortPair> pair_ports(const std::vector<Port>& lower, const std::vector<Port>& upper,
                                  size_t most, const ReachFunction& reach) {
-  // Pairs by how much they are a last resort: of neither, of one or of both sides.
+  // The arrays are indexed by the number of last-resort ports in a pair, which is 0, 1 or 2.
   std::array<bool, 3> sure{};
   std::array<bool, 3> possible{};
   const auto kind = [&](size_t i, size_t j) {

@@ -9,7 +9,8 @@ namespace {
 
 constexpr uint64_t kMuchSlower = 4;
 
-// Returns whether peers that reach |one| also reach |other|.
+// Returns whether both NICs are in the same fabric or, unless both have a fabric, share a subnet. A
+// peer that reaches one of the NICs then also reaches the other.
 bool are_joined(const Nic& one, const Nic& other) {
   if (!one.fabric.empty() && !other.fabric.empty()) return one.fabric == other.fabric;
   return share_a_subnet(one.subnets, other.subnets);
@@ -47,7 +48,7 @@ RankNics nics_of_rank(const Machine& machine, const Affinity& affinity,
       if (std::find(chosen.begin(), chosen.end(), nic) == chosen.end()) chosen.push_back(nic);
     }
   }
-  // A peer may be reachable only in a subnet or fabric in which no NIC was chosen so far.
+  // A peer may be reachable only in a subnet or fabric in which no NIC has been chosen yet.
   for (const NicOrder* const order : orders) {
     for (const NicChoice& choice : *order) {
       const Nic& nic = machine.nics[static_cast<size_t>(choice.nic)];

@@ -6,7 +6,7 @@
 namespace hetcomm::topology {
 namespace {
 
-// Indices of Machine::numa_nodes, in ascending order.
+// Indices in Machine::numa_nodes, in ascending order.
 using Nodes = std::vector<int>;
 
 Nodes both(const Nodes& one, const Nodes& other) {
@@ -22,7 +22,7 @@ Nodes either(const Nodes& one, const Nodes& other) {
   return nodes;
 }
 
-// Returns the elements of |nodes| that are also in |other|, or |nodes| if there are none.
+// Returns the nodes that are in both lists, or all of |nodes| if the lists have none in common.
 Nodes narrowed(const Nodes& nodes, const Nodes& other) {
   Nodes shared = both(nodes, other);
   return shared.empty() ? nodes : shared;
@@ -57,8 +57,9 @@ class Chooser {
     const Nodes nodes = nodes_near(machine_, machine_.nics[static_cast<size_t>(nic)]);
     return narrowed(narrowed(nodes, near_accelerators_), location_.numa_nodes);
   }
-  // Returns the nodes for memory that the rank's own processors read: those near its accelerators.
-  // Without such nodes, returns the node on which the rank may run, if it is the only one.
+  // Returns the nodes for memory that the rank's own processors read. These are the nodes near its
+  // accelerators. If there are none, returns the node on which the rank may run, provided there is
+  // only one. Otherwise returns an empty list.
   Nodes of_rank() const {
     if (!near_accelerators_.empty()) return near_accelerators_;
     return location_.numa_nodes.size() == 1 ? location_.numa_nodes : Nodes();
@@ -74,8 +75,8 @@ class Chooser {
   Nodes near_accelerators_;
 };
 
-// Returns the nodes near the first NIC of each of the rank's accelerators, or near the rank's first
-// NIC if it has no accelerators.
+// Returns the nodes near the first NICs of the rank's accelerators. If the rank has no
+// accelerators, returns the nodes near its first NIC.
 Nodes nodes_of_first_nics(const Chooser& chooser, const Affinity& affinity,
                           const RankLocation& location, const std::vector<int>& nics) {
   Nodes nodes;

@@ -25,7 +25,7 @@ class TreeMaker {
       add_without_function({index}, node);
       host.children.push_back(std::move(node));
     }
-    // Adds the objects that are near several nodes, or whose nodes are unknown.
+    // The remaining objects are near several NUMA nodes, or their NUMA node is unknown.
     for (const std::vector<int>& nodes : other_node_sets()) {
       TreeItem group{TreeKind::kNumaNode, kNone, group_text(nodes), {}};
       add_roots(nodes, group);
@@ -54,7 +54,7 @@ class TreeMaker {
     return text;
   }
 
-  // Returns |nodes|, or the only node on a host with a single node, since everything is near it.
+  // Returns |nodes|, or the only NUMA node if the host has just one, since everything is near it.
   const std::vector<int>& or_the_only_one(const std::vector<int>& nodes) const {
     static const std::vector<int> kFirst{0};
     return machine_.numa_nodes.size() == 1 ? kFirst : nodes;
@@ -62,7 +62,7 @@ class TreeMaker {
 
   const std::vector<int>& nodes_of_root(const PciNode& root) const {
     if (!root.numa_nodes.empty()) return or_the_only_one(root.numa_nodes);
-    // A kernel may report the node of a function but not that of the root complex above it.
+    // The kernel may report the NUMA nodes of a function, but not those of its root complex.
     const auto index = static_cast<int>(&root - machine_.pci.data());
     for (const PciNode& node : machine_.pci) {
       if (!node.numa_nodes.empty() && root_of(node) == index)

@@ -1,5 +1,6 @@
-// Makes a tree of the parts of a Machine that affect affinity: NUMA nodes, and below them root
-// complexes, switches, accelerators and NICs. Bridges with only one child are left out.
+// Makes a tree of the parts of a Machine that affect the choice of NICs. NUMA nodes are at the top,
+// with root complexes, switches, accelerators and NICs below them. Root complexes and bridges
+// without accelerators or NICs are omitted, and a bridge with only one child is replaced by it.
 #pragma once
 
 #include <string>
@@ -13,7 +14,7 @@ enum class TreeKind : uint8_t { kHost, kNumaNode, kRootComplex, kSwitch, kAccele
 
 struct TreeItem {
   TreeKind kind = TreeKind::kHost;
-  int index = kNone;  // index in the Machine's list of such objects
+  int index = kNone;  // index in the Machine's list of such objects; kNone: not a single object
   std::string text;
   std::vector<TreeItem> children;
 };
