@@ -231,9 +231,12 @@ class TransportFactory {
   // Returns OK if the transport can be used on this machine. The text then names the interfaces or
   // kernel features that were found. Otherwise the text explains the reason.
   virtual Status probe(const Config& config) const = 0;
-  // Returns whether a transport can be bound to |nic|, and the user's settings permit it. If
-  // several interfaces qualify, each gets its own transport, and the transports share the load.
-  virtual bool can_use(const Config& /*config*/, const BoundNic& /*nic*/) const { return false; }
+  // Returns OK if a transport can be bound to |nic|, and the user's settings permit it. If several
+  // interfaces qualify, each gets its own transport, and the transports share the load. The text of
+  // a failure is the reason; it is empty if the transport never uses interfaces like |nic|.
+  virtual Status check_nic(const Config& /*config*/, const BoundNic& /*nic*/) const {
+    return Status(Code::kUnsupported, "");
+  }
   // Returns whether the kernel's IP routes determine the path of the transport's connections.
   virtual bool follows_routes() const { return false; }
   // Returns the number of transports that a job should create if it binds none of them to an

@@ -133,7 +133,7 @@ def swallow(hosts, i):
 
 def measure_beside_slow_network(hosts, bench, folder):
     """The rates are those of the file; launchers name the slow network."""
-    told = machine(folder, "unequal.json", [100_000, 10_000], own_subnets=True)
+    told = machine(folder, "unequal.json", [100_000, 5_000], own_subnets=True)
     told["MASTER_ADDR"] = hosts.addresses[0][1].split("/")[0]
     # A file without the slow network: its interface is used all the same.
     unbound = dict(told, **machine(folder, "fast.json", [100_000], own_subnets=True))

@@ -58,6 +58,8 @@ struct FaultPlan {
   uint32_t max_rail_failures = UINT32_MAX;  // per transport
   uint32_t connect_failures = 0;            // number of first connects that fail, per transport
   std::optional<size_t> failing_instance;   // only connects of this instance fail
+  std::optional<size_t> hanging_instance;   // connects of this instance never end
+  bool hangs = false;                       // connects never end; the factory sets it
   std::optional<uint64_t> carried_bytes;    // longer transfers are lost and break the connection
   const std::atomic<bool>* hole = nullptr;  // while false, everything is carried; null: like true
   uint32_t carried_after = UINT32_MAX;      // losses in a row before one transfer succeeds
@@ -629,13 +631,16 @@ class FaultyTransport final : public Transport, public RegionPublisher, private 
   Status start() override { return inner_->start(); }
   Status reach(ConstByteSpan contact) const override { return inner_->reach(contact); }
   void connect(const Destination& destination, ConstByteSpan contact) override {
-    if (state_.connects++ < state_.plan.connect_failures) {
+    if (state_.plan.hangs) {
+      hanging_connects_.push_back(destination);
+    } else if (state_.connects++ < state_.plan.connect_failures) {
       failing_connects_.push_back(destination);
     } else {
       inner_->connect(destination, contact);
     }
   }
   void cancel_connect(const Destination& destination) override {
+    if (std::erase(hanging_connects_, destination) != 0) return;
     if (std::erase(failing_connects_, destination) == 0) inner_->cancel_connect(destination);
   }
   Result<RemoteKey> publish(const Region& region) override {
@@ -697,6 +702,7 @@ class FaultyTransport final : public Transport, public RegionPublisher, private 
   TransportHandler& handler_;
   std::unordered_set<FaultyEndpoint*> endpoints_;
   std::vector<Destination> failing_connects_;
+  std::vector<Destination> hanging_connects_;
   Capabilities capabilities_;
   std::unique_ptr<Transport> inner_;
 };
@@ -711,7 +717,9 @@ class FaultyFactory final : public TransportFactory {
   std::string_view name() const override { return inner_->name(); }
   Status probe(const Config& config) const override { return inner_->probe(config); }
   size_t instances(const Config&) const override { return plan_.instances; }
-  bool can_use(const Config&, const BoundNic&) const override { return plan_.bound; }
+  Status check_nic(const Config&, const BoundNic&) const override {
+    return plan_.bound ? Status() : Status(Code::kUnsupported, "");
+  }
   Result<std::unique_ptr<Transport>> create(
       const TransportEnvironment& environment) const override {
     FaultPlan plan = plan_;
@@ -719,6 +727,7 @@ class FaultyFactory final : public TransportFactory {
     if (plan.failing_instance && *plan.failing_instance != environment.instance) {
       plan.connect_failures = 0;
     }
+    plan.hangs = plan.hanging_instance == environment.instance;
     if (plan.carrying_instance == environment.instance) plan.carried_bytes.reset();
     auto faulty =
         std::make_unique<internal::FaultyTransport>(plan, environment.rank, environment.handler);

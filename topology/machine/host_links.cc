@@ -174,6 +174,9 @@ HostLinks host_links(const Machine& machine, const std::vector<std::vector<int>>
       if (is_new && told.size() < kMaxHostNics) told.push_back(nic);
     }
   };
+  for (const std::vector<int>& each : devices) {
+    if (!each.empty()) tell({each.front()});
+  }
   for (const std::vector<int>& each : devices) tell(each);
   tell(others);
   HostLinks links;

@@ -3,16 +3,11 @@
 #include <span>
 
 namespace hetcomm::topology {
-namespace {
-
-// Returns the name of the device's own NIC, or "" if it has none or its location is unknown.
-std::string_view own_nic(const HostLinks& links, size_t device) {
-  if (!links.is_located(device)) return {};
+std::string_view OwnNics::own_nic(const HostLinks& links, size_t device) {
+  if (device == 0 || !links.is_located(device)) return {};
   const std::span<const uint8_t> used = links.nics_of(device);
   return used.empty() ? std::string_view() : links.nics[used.front()].name;
 }
-
-}  // namespace
 
 void OwnNics::add(const HostLinks& rank) {
   for (size_t device = 1; device < rank.devices.size(); ++device) {
@@ -21,7 +16,7 @@ void OwnNics::add(const HostLinks& rank) {
 }
 
 bool OwnNics::is_left_by(const HostLinks& links, size_t device, std::string_view nic) const {
-  if (device == 0 || links.keeps_all_nics) return false;
+  if (links.keeps_all_nics) return false;
   const std::string_view own = own_nic(links, device);
   return !own.empty() && nic != own && names_.contains(nic);
 }

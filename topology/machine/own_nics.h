@@ -18,6 +18,9 @@ namespace hetcomm::topology {
 // OwnNics holds the names of the own NICs of the devices of one host.
 class OwnNics {
  public:
+  // Returns the name of the own NIC of |device|, or "" if it has none, as host memory.
+  static std::string_view own_nic(const HostLinks& links, size_t device);
+
   // Adds the own NICs of the devices of |rank|, which must be a rank on this host. Devices at
   // unknown locations are skipped.
   void add(const HostLinks& rank);

@@ -1,6 +1,7 @@
 #include "topology/machine/rank_nics.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "topology/machine/pairing.h"
 
@@ -8,12 +9,39 @@ namespace hetcomm::topology {
 namespace {
 
 constexpr uint64_t kMuchSlower = 4;
+constexpr uint64_t kWorthUsing =
+    16;  // NICs that add less than this part of the others' rate are not
 
 // Returns whether both NICs are in the same fabric or, unless both have a fabric, share a subnet. A
 // peer that reaches one of the NICs then also reaches the other.
 bool are_joined(const Nic& one, const Nic& other) {
   if (!one.fabric.empty() && !other.fabric.empty()) return one.fabric == other.fabric;
   return share_a_subnet(one.subnets, other.subnets);
+}
+
+// Divides |chosen| into the NICs to use and those that are much slower than the fastest, and that
+// together add little to the others. Keeps the order.
+RankNics without_slow_ones(const Machine& machine, const std::vector<int>& chosen) {
+  const auto rate_of = [&](int nic) {
+    return counted_mbit_per_s(machine, machine.nics[static_cast<size_t>(nic)]);
+  };
+  std::vector<uint64_t> rates;
+  for (const int nic : chosen) rates.push_back(rate_of(nic));
+  std::sort(rates.begin(), rates.end());
+  uint64_t kept = std::accumulate(rates.begin(), rates.end(), uint64_t{0});
+  uint64_t left_out = 0;
+  uint64_t slowest_used = 0;
+  for (const uint64_t rate : rates) {
+    slowest_used = rate;
+    kept -= rate;
+    left_out += rate;
+    if (rate * kMuchSlower >= rates.back() || left_out * kWorthUsing > kept) break;
+  }
+  RankNics nics;
+  for (const int nic : chosen) {
+    (rate_of(nic) < slowest_used ? nics.slower : nics.used).push_back(nic);
+  }
+  return nics;
 }
 
 }  // namespace
@@ -60,16 +88,7 @@ RankNics nics_of_rank(const Machine& machine, const Affinity& affinity,
       if (!is_covered) chosen.push_back(choice.nic);
     }
   }
-  const auto rate_of = [&](int nic) {
-    return counted_mbit_per_s(machine, machine.nics[static_cast<size_t>(nic)]);
-  };
-  uint64_t best = 0;
-  for (const int nic : chosen) best = std::max(best, rate_of(nic));
-  RankNics nics;
-  for (const int nic : chosen) {
-    (rate_of(nic) * kMuchSlower < best ? nics.slower : nics.used).push_back(nic);
-  }
-  return nics;
+  return without_slow_ones(machine, chosen);
 }
 
 std::vector<size_t> nics_of_user(const NicOrder& order, const std::vector<int>& chosen,

@@ -27,9 +27,9 @@ struct RankNics {
 // one node, this is that node, otherwise the machine's first node.
 //
 // The first choices of all accelerators precede the second choices. One more NIC follows for each
-// subnet or fabric that is not covered yet, since a peer may be reachable only there. NICs with
-// less than a quarter of the fastest rate are put into RankNics::slower, since the others would
-// have to wait for them.
+// subnet or fabric that is not covered yet, since a peer may be reachable only there. The slowest
+// NICs are put into RankNics::slower as long as each has less than a quarter of the fastest rate,
+// and together they would add at most a sixteenth to the rate of the others.
 RankNics nics_of_rank(const Machine& machine, const Affinity& affinity,
                       const RankLocation& location, size_t most);
 

@@ -50,8 +50,8 @@ Result<RemoteKey> ExposureTable::add(const iovec& piece, Access access, uint64_t
                      .kind = kind});
 }
 
-// Returns a free slot, or kNone if all of kMaxExposures slots are taken. Adds a slot if none is free,
-// and while there are fewer than kFirst, so that a freed slot is not reused soon.
+// Returns a free slot, or kNone if all of kMaxExposures slots are taken. Adds a slot if none is
+// free, and while there are fewer than kFirst, so that a freed slot is not reused soon.
 uint32_t ExposureTable::reserve() {
   constexpr size_t kFirst = 64;
   if (first_free_ != kNone && slots_.size() >= kFirst) return first_free_;

@@ -29,10 +29,12 @@ class RdmaFactory final : public TransportFactory {
                            : fmt::format("{} (not used: {})", nic->nic.describe(), nic->others)};
   }
 
-  bool can_use(const Config& config, const BoundNic& nic) const override {
+  Status check_nic(const Config& config, const BoundNic& nic) const override {
     // HETCOMM_RDMA_NIC also sets the order of the ports. If it is set, no RDMA transport is bound
     // to an interface.
-    return !nic.rdma_port.empty() && config.text(variable::kRdmaNic).empty() && table().ok();
+    const bool may_use =
+        !nic.rdma_port.empty() && config.text(variable::kRdmaNic).empty() && table().ok();
+    return may_use ? Status() : Status(Code::kUnsupported, "");
   }
 
   size_t instances(const Config& config) const override {

@@ -32,12 +32,24 @@ class TcpFactory final : public TransportFactory {
 
   // Rejects an interface that answers for the addresses of other interfaces in its subnet. Bytes
   // for a socket could then arrive at an interface other than the one to which the socket is bound.
-  bool can_use(const Config& config, const BoundNic& nic) const override {
-    if (!nic.has_address || (nic.shares_subnet && answers_for_others(nic.interface))) return false;
+  Status check_nic(const Config& config, const BoundNic& nic) const override {
+    if (!nic.has_address) return Status(Code::kUnsupported, "");
+    if (nic.shares_subnet && answers_for_others(nic.interface)) {
+      return Status(
+          Code::kUnsupported,
+          fmt::format("tcp: another interface is in its subnet, and this host answers ARP "
+                      "requests for the addresses of both on each of them: set "
+                      "net.ipv4.conf.{0}.arp_ignore=1 and "
+                      "net.ipv4.conf.{0}.arp_announce=2 (sysctl)",
+                      nic.interface));
+    }
     Result<std::vector<InterfaceAddress>> chosen = choose_interfaces(config);
-    return chosen.ok() && std::any_of(chosen->begin(), chosen->end(), [&](const auto& entry) {
-             return entry.interface == nic.interface;
-           });
+    if (!chosen.ok()) return chosen.status();
+    const bool is_chosen = std::any_of(chosen->begin(), chosen->end(), [&](const auto& entry) {
+      return entry.interface == nic.interface;
+    });
+    if (is_chosen) return {};
+    return Status(Code::kUnsupported, "tcp: HETCOMM_INTERFACE or HETCOMM_FAMILY leaves it out");
   }
 
   bool follows_routes() const override { return true; }

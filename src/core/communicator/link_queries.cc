@@ -18,8 +18,10 @@ Result<PairingReport> LinkQueries::pairing_report(int32_t rank, size_t device) {
                        .pairings = {},
                        .machine = view.value()->machine,
                        .order = context_.nic_order(*view.value(), owner),
-                       .left_nics = {}};
+                       .left_nics = {},
+                       .refusals = {}};
   const Engine::Baton baton(job_.engine());
+  report.refusals = job_.transports().refusals();
   report.pairings = job_.paths().pairings(in_job(rank), device);
   for (const auto& each : job_.transports().all()) {
     if (job_.leaves_to_others(device, *each)) report.left_nics.push_back(each->nic);

@@ -504,7 +504,14 @@ void Job::prepare_for_holds() {
 }
 
 bool Job::leaves_to_others(size_t device, const JobTransport& transport) const {
-  return peers_.own_nics(rank()).is_left_by(environment_.host_links, device, transport.model_nic);
+  const topology::HostLinks& links = environment_.host_links;
+  if (!peers_.own_nics(rank()).is_left_by(links, device, transport.model_nic)) return false;
+  // The device's own NIC has to carry its data, and may not be usable for this kind of transport.
+  const std::string_view own = topology::OwnNics::own_nic(links, device);
+  const auto& all = transports_.all();
+  return std::any_of(all.begin(), all.end(), [&](const auto& each) {
+    return each->kind == transport.kind && each->model_nic == own;
+  });
 }
 
 void Job::leave_nics_to_others() {

@@ -107,6 +107,16 @@ class Association final : public NotificationSource {
   // current connection is lossless, or if the association is not ready.
   void need_rails(const RailMasks& masks) HETCOMM_UNDER_BATON;
   RailNeeds& needs() HETCOMM_UNDER_BATON { return needs_; }
+  // Records that bulk data will have |count| connections by |until_ns|, unless some cannot be made.
+  void expect_rails(size_t count, uint64_t until_ns) HETCOMM_UNDER_BATON {
+    expected_rails_ = count;
+    expected_until_ns_ = until_ns;
+  }
+  // Returns whether further connections for bulk data are expected soon.
+  bool expects_rails() HETCOMM_UNDER_BATON {
+    return expected_rails_ != 0 && now_ns() < expected_until_ns_ &&
+           count_bulk_rails(RailMasks{}) < expected_rails_;
+  }
 
   // --- messages ---
   Sequencer& sequencer() HETCOMM_UNDER_BATON { return sequencer_; }
@@ -212,6 +222,8 @@ class Association final : public NotificationSource {
   Rail* receiving_on_ = nullptr;
   RailSet rails_;
   RailNeeds needs_;
+  size_t expected_rails_ = 0;
+  uint64_t expected_until_ns_ = 0;
   Sequencer sequencer_;
   SendCredit send_credit_;
   Permits permits_;

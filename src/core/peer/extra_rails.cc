@@ -15,6 +15,7 @@ constexpr uint64_t kPatienceNs = 1'000'000'000;
 void ExtraRails::need(const RailMasks& masks) {
   if (stopped_) return;
   const bool is_higher = association_.is_higher();
+  expect();
   if (is_higher) {
     association_.send_protocol(MessageKind::kRailsWanted, masks.peer, masks.own);
   } else {
@@ -81,6 +82,29 @@ bool ExtraRails::is_better(const Rail& rail) {
   return is_lower && rail.kind == current->kind && rail.ends == preferred();
 }
 
+// Estimates how many connections will share the bulk data. Until they are open, bulk data does not
+// commit itself to those that are open (ReceiveTransfer::pick_rail).
+void ExtraRails::expect() {
+  if (association_.rails().current() == nullptr) return;
+  const Rail& current = *association_.rails().current();
+  if (current.capabilities().lossless) return;
+  const std::vector<RailEnds> ends = services_.paths.advisor.useful_beside(
+      association_.rank(), current.ends, association_.needs().all());
+  const auto beside = std::count_if(ends.begin(), ends.end(), [&](const RailEnds& each) {
+    return services_.paths.directory.transport_kind(each.own) == current.kind;
+  });
+  if (beside == 0) return;
+  expected_ = 1 + static_cast<size_t>(beside);
+  expected_until_ns_ = services_.engine.refresh_now() + kPatienceNs;
+  association_.expect_rails(expected_, expected_until_ns_);
+  association_.note_timer(expected_until_ns_);
+}
+
+void ExtraRails::expect_one_less() {
+  if (expected_until_ns_ == kForever || expected_ == 0) return;
+  association_.expect_rails(--expected_, expected_until_ns_);
+}
+
 Rail* ExtraRails::better_one() {
   Rail* found = nullptr;
   association_.rails().for_each([&](Rail& rail) HETCOMM_UNDER_BATON {
@@ -113,9 +137,14 @@ void ExtraRails::connect_failed(const RailEnds& ends, const Status& why) {
   services_.log.info("rank {}: no further connection over {}: {}", association_.rank(),
                      services_.paths.directory.name_of(association_.rank(), ends), why.text());
   const uint64_t now = services_.engine.refresh_now();
-  cool_downs_.failed(ends, now, services_.paths.advisor.are_joined(association_.rank(), ends));
+  cool_downs_.failed(ends, now, services_.paths.advisor.are_apart(association_.rank(), ends));
   connect();
   settle(now);
+  const Rail* const current = association_.rails().current();
+  const bool was_expected =
+      current != nullptr && services_.paths.directory.transport_kind(ends.own) == current->kind;
+  if (was_expected) expect_one_less();
+  traffic_.restart();
 }
 
 bool ExtraRails::uses(const Rail& rail) {
@@ -194,6 +223,11 @@ void ExtraRails::tick(uint64_t now_ns) {
   if (now_ns >= connect_at_ns_) connect();
   if (now_ns >= close_at_ns_) close_unused();
   if (now_ns >= association_.needs().next_timer_ns()) settle(now_ns);
+  if (now_ns >= expected_until_ns_) {
+    expected_until_ns_ = kForever;
+    association_.expect_rails(0, 0);
+    traffic_.restart();
+  }
 }
 
 }  // namespace hetcomm

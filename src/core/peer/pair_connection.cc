@@ -360,7 +360,7 @@ void Pair::rail_failed(Rail& rail, const Status& why, bool tell) {
   services_.log.info("rank {}: connection over {} failed, {} left: {}", rank(),
                      services_.paths.directory.name_of(rank(), ends), rails().size(), why.text());
   extra_rails_.cool_downs().failed(ends, services_.engine.refresh_now(),
-                                   services_.paths.advisor.are_joined(rank(), ends));
+                                   services_.paths.advisor.are_apart(rank(), ends));
   if (give_up_blocked(ends, passage, reason)) return;
   // This message must be sent before any data of the failed rail is sent again.
   if (peer_has_to_know) association_.send_protocol(MessageKind::kRailDown, id, 0);

@@ -190,6 +190,33 @@ TEST(CoreRails, CreditLostWithAConnectionIsReturnedAgain) {
 }
 
 // A host with many NICs has this many rails.
+// The first instance comes first among equal candidates.
+TEST(CoreRails, HangingConnectDoesNotBlockTheNextCandidate) {
+  FaultPlan plan;
+  plan.instances = 3;
+  plan.hanging_instance = 0;
+  run_core_job(
+      2, "TIMEOUT=10s;LOG=error;",
+      [&](int) {
+        Factories result;
+        result.push_back(std::make_unique<FaultyFactory>(make_tcp_factory(), plan));
+        return result;
+      },
+      [&](CoreMember& me) {
+        std::vector<std::byte> bytes(4 << 20);
+        for (uint64_t round = 0; round < 3; ++round) {
+          ASSERT_NO_FATAL_FAILURE(pass_message(me, bytes, round));
+        }
+        if (me.rank() == 1) return;
+        hetcomm_counters_t counters[4];
+        const size_t count = me.communicator().counters(1, 4, counters);
+        for (size_t i = 0; i < count; ++i) {
+          EXPECT_TRUE(std::string_view(counters[i].transport) != "tcp" ||
+                      counters[i].connected == 0);
+        }
+      });
+}
+
 TEST(CoreRails, MessagesUseAllTwentyRails) {
   FaultPlan plan;
   plan.instances = 20;

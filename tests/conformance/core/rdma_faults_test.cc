@@ -214,7 +214,7 @@ TEST(LatePut, PutWithABrokenConnectionWaitsForTheFence) {
 }
 
 // A write that is still in the network when the cancelled put has completed never arrives.
-TEST(LatePut, TimedOutPutDoesNotOverwriteTheOwner) {
+TEST(LatePut, PutPastItsDeadlineDoesNotOverwriteTheOwner) {
   use_two_devices();
   std::atomic<bool> over{false};
   run_core_job(

@@ -212,6 +212,39 @@ TEST(CoreTrackRails, EachRunArrivesInTheMatchingBufferOverSharedRails) {
   }
 }
 
+TEST(CoreTrackRails, RunsOfAnyLengthUseAllRails) {
+  FaultPlan plan;
+  plan.instances = 3;
+  plan.fail_rail = 1e-12;  // not lossless, like rails that may fail
+  for (const uint64_t bytes : {uint64_t{1} << 20, uint64_t{16} << 20}) {
+    run_core_job(
+        2, "TIMEOUT=30s;LOG=error;PROGRESS=thread;",
+        [&](int) {
+          Factories result;
+          result.push_back(std::make_unique<FaultyFactory>(make_tcp_factory(), plan));
+          return result;
+        },
+        [&](CoreMember& me) {
+          const bool sends = me.rank() == 0;
+          const TrackTerms terms{.tag = 1, .most_bytes = bytes, .depth = 1};
+          TrackEnd end(me, sends ? End::kSending : End::kReceiving, 1 - me.rank(), terms);
+          std::vector<std::byte> data(bytes);
+          for (uint64_t run = 0; run < 20; ++run) {
+            if (sends) fill_pattern(data, run);
+            ASSERT_TRUE(me.finish(end.start(data.data(), bytes)).ok());
+            EXPECT_FALSE(find_mismatch(data, run).has_value());
+          }
+          EXPECT_TRUE(barrier(me.communicator(), 20'000'000'000).ok());
+          if (!sends) return;
+          hetcomm_counters_t counters[4];
+          ASSERT_EQ(me.communicator().counters(1, 4, counters), 3u);
+          for (size_t i = 0; i < 3; ++i) {
+            EXPECT_GT(counters[i].bulk_bytes, 20 * bytes / 20) << counters[i].transport;
+          }
+        });
+  }
+}
+
 // The receiver grants its run again over each new connection. The sender starts the run after more
 // grants than may wait for one, and only those over the last connection wait.
 TEST(CoreTrackRails, RunStartsAfterManyConnectionsHaveBroken) {

@@ -113,6 +113,23 @@ TEST(PairingReport, EveryPairingStatesTheReasonForItsRole) {
   EXPECT_THAT(line_with(report, " apart "), HasSubstr("no: another host"));
   report.most_rails = 1;
   EXPECT_THAT(line_with(report, " spare "), HasSubstr("HETCOMM_RAILS=1 are paired already"));
+  report.pairings[4].hopeless = true;
+  EXPECT_THAT(line_with(report, " stand-in "), HasSubstr("is tried every ten minutes"));
+  EXPECT_EQ(nlohmann::json::parse(to_json(report))["pairings"][4]["hopeless"], true);
+}
+
+TEST(PairingReport, NicsThatAreLeftOrRefusedStateTheReason) {
+  PairingReport report = report_on("eight_nics");
+  const std::string own = first_nic(report);
+  const std::string left = report.machine.nics[static_cast<size_t>(report.order[1].nic)].name();
+  const std::string refused = report.machine.nics[static_cast<size_t>(report.order[2].nic)].name();
+  report.pairings.push_back(pairing("rdma", own, "own"));
+  report.pairings.push_back(pairing("rdma", left, "another's"));
+  report.left_nics = {left};
+  report.refusals = {{.nic = refused, .why = "tcp: it answers for others"}};
+  EXPECT_THAT(line_with(report, " another's "), HasSubstr("left to another device of this job"));
+  EXPECT_THAT(line_with(report, " own "), Not(HasSubstr("another device")));
+  EXPECT_THAT(line_with(report, refused), HasSubstr("not used: tcp: it answers for others"));
 }
 
 TEST(PairingReport, UnusedNicsAreListedOnceWithTheReason) {

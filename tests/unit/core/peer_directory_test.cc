@@ -179,5 +179,52 @@ TEST(EstimatedLinks, OversizedJobHasNoEstimateAndReportsWhy) {
   EXPECT_EQ(peers.explain_link(0, 1), "");
 }
 
+// Returns a description by a rank with one located device, which uses the NICs |uses| of four.
+topology::HostLinks with_device(const std::vector<uint8_t>& uses) {
+  topology::HostLinks links = nics_of_rate(4, 1'000);
+  links.devices = {{0, 1, 2, 3}, uses};
+  links.located_devices = 2;
+  return links;
+}
+
+// Returns whether device 1 of |rank| leaves each of the four NICs to others.
+std::vector<bool> left(const PeerDirectory& peers, int rank, const topology::HostLinks& links) {
+  std::vector<bool> result;
+  for (const topology::HostNic& nic : links.nics) {
+    result.push_back(peers.own_nics(rank).is_left_by(links, 1, nic.name));
+  }
+  return result;
+}
+
+TEST(OwnNicsOfHosts, NicsAreDividedWithinEachHost) {
+  const topology::HostLinks first = with_device({0, 1, 2});
+  const topology::HostLinks second = with_device({1, 0, 2});
+  const topology::HostLinks third = with_device({2, 1, 0});
+  const PeerDirectory peers =
+      without_model({rank_on(0, first), rank_on(1, first), rank_on(0, second), rank_on(1, third)});
+  EXPECT_THAT(left(peers, 0, first), ElementsAre(false, true, false, false));
+  EXPECT_THAT(left(peers, 1, first), ElementsAre(false, false, true, false));
+  EXPECT_THAT(left(peers, 2, second), ElementsAre(true, false, false, false));
+  EXPECT_THAT(left(peers, 3, third), ElementsAre(true, false, false, false));
+}
+
+TEST(OwnNicsOfHosts, ContainersOfOneHostDivideTheirNicsApart) {
+  const topology::HostLinks first = with_device({0, 1, 2});
+  const topology::HostLinks second = with_device({1, 0, 2});
+  PeerInfo container = rank_on(0, second);
+  container.host_label = "container";
+  const PeerDirectory peers = without_model({rank_on(0, first), container});
+  EXPECT_THAT(left(peers, 0, first), ElementsAre(false, false, false, false));
+}
+
+// Large jobs drop some descriptions.
+TEST(OwnNicsOfHosts, HostWithARankThatTellsNothingDividesNothing) {
+  const topology::HostLinks first = with_device({0, 1, 2});
+  const topology::HostLinks second = with_device({1, 0, 2});
+  const PeerDirectory peers =
+      without_model({rank_on(0, first), rank_on(0, second), rank_on(0, topology::HostLinks{})});
+  EXPECT_THAT(left(peers, 0, first), ElementsAre(false, false, false, false));
+}
+
 }  // namespace
 }  // namespace hetcomm

@@ -167,6 +167,31 @@ TEST(LoadTest, RateIgnoresIdleTimeAndOneLateCopy) {
   EXPECT_NEAR(load.rate(), 1e9, 0.1e9);
 }
 
+TEST(LoadTest, BurstAfterAPauseDoesNotRaiseTheRateMuch) {
+  Throughput load;
+  uint64_t now = 0;
+  const auto pass = [&](uint64_t bytes, uint64_t elapsed_ns) {
+    load.start(bytes, now);
+    now += elapsed_ns;
+    load.finish(bytes, now);
+  };
+  for (int i = 0; i < 20; ++i) pass(64 << 10, 50'000'000);
+  const double rate = load.rate();
+  EXPECT_NEAR(rate, (64 << 10) / 0.05, rate / 100);
+  now += 1'000'000'000;
+  pass(64 << 10, 1'000'000);
+  EXPECT_LT(load.rate(), 1.5 * rate);
+  for (int i = 0; i < 5; ++i) pass(64 << 10, 50'000'000);
+  EXPECT_NEAR(load.rate(), rate, rate / 10);
+}
+
+TEST(LoadTest, FinishedTransferWithoutBytesMeasuresNothing) {
+  Throughput load;
+  load.start(0, 0);
+  load.finish(0, 5'000'000);
+  EXPECT_EQ(load.rate(), 0);
+}
+
 class Heard final : public CopyHandler {
  public:
   void on_copied(const Status& status) override { heard.push_back(status.code()); }

@@ -526,15 +526,26 @@ TEST(Fabrics, InvalidListIsReportedAndChangesNothing) {
   }
 }
 
-TEST(RankNics, MuchSlowerNicIsOmitted) {
-  Machine machine;
-  for (const uint64_t rate : {100'000u, 25'000u, 10'000u}) {
-    Nic& nic = machine.nics.emplace_back();
-    nic.interface = "eth" + std::to_string(rate);
-    nic.state = NicState::kUp;
-    nic.mbit_per_s = rate;
-  }
-  EXPECT_THAT(nics_of(machine, {}, 4), ElementsAre("eth100000", "eth25000"));
+TEST(RankNics, SlowNicsThatAddLittleAreOmitted) {
+  const auto used = [](const std::vector<uint64_t>& rates) {
+    Machine machine;
+    for (const uint64_t rate : rates) {
+      Nic& nic = machine.nics.emplace_back();
+      nic.interface = "eth" + std::to_string(machine.nics.size());
+      nic.state = NicState::kUp;
+      nic.mbit_per_s = rate;
+    }
+    return nics_of(machine, {}, 64);
+  };
+  EXPECT_THAT(used({100'000, 25'000, 6'000}), ElementsAre("eth1", "eth2"));
+  EXPECT_THAT(used({1'000, 100'000}), ElementsAre("eth2"));
+  EXPECT_THAT(used({100'000, 10'000}), ElementsAre("eth1", "eth2")) << "a tenth is worth using";
+  EXPECT_THAT(used({160'000, 10'000}), ElementsAre("eth1"));
+  // Five NICs of 3 Gbit/s add 15 to 100, and two of them add 6. Equal NICs are treated alike.
+  EXPECT_THAT(used({100'000, 3'000, 3'000}), ElementsAre("eth1"));
+  EXPECT_EQ(used({100'000, 3'000, 3'000, 3'000, 3'000, 3'000}).size(), 6u);
+  EXPECT_THAT(used({100'000, 3'000, 3'000, 3'000, 3'000, 3'000, 1'000}),
+              UnorderedElementsAre("eth1", "eth2", "eth3", "eth4", "eth5", "eth6"));
 }
 
 TEST(RankNics, UserTakesTheFirstChosenNicsOfItsOrder) {

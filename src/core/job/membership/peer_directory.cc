@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <span>
 #include <utility>
 
@@ -27,23 +28,28 @@ void PeerDirectory::divide_nics() {
     Result<topology::HostLinks> said = topology::decode_host_links(std::as_bytes(std::span(links)));
     decoded.push_back(said.ok() ? std::move(said).value() : topology::HostLinks{});
   }
+  // Containers of one host may have NICs of the same names, and have labels of their own.
+  std::map<std::pair<uint32_t, uint32_t>, topology::OwnNics> of_hosts;  // by host and label
+  std::set<std::pair<uint32_t, uint32_t>> unclear;  // hosts of which some rank tells nothing
   const size_t ranks = std::min(digest_.host_of.size(), digest_.links_of.size());
-  std::vector<topology::OwnNics> of_hosts;
+  const auto host_of = [&](size_t rank) {
+    return std::pair(digest_.host_of[rank], digest_.label_of[rank]);
+  };
   for (size_t rank = 0; rank < ranks; ++rank) {
-    const size_t host = digest_.host_of[rank];
-    if (host >= of_hosts.size()) of_hosts.resize(host + 1);
-    of_hosts[host].add(decoded[digest_.links_of[rank]]);
+    const topology::HostLinks& links = decoded[digest_.links_of[rank]];
+    of_hosts[host_of(rank)].add(links);
+    if (links.nics.empty()) unclear.insert(host_of(rank));
   }
+  // A device whose own NIC is not known would be left nothing.
+  for (const auto& host : unclear) of_hosts[host] = {};
   // Hosts whose ranks have equal devices are kept once.
   std::map<topology::OwnNics, size_t> divisions;
-  for (const topology::OwnNics& each : of_hosts) {
-    const auto [entry, is_new] = divisions.try_emplace(each, own_nics_.size());
-    if (is_new) own_nics_.push_back(each);
-    division_of_.push_back(entry->second);
-  }
   std::map<std::pair<size_t, uint32_t>, size_t> known;  // by division and index in |decoded|
   for (size_t rank = 0; rank < ranks; ++rank) {
-    const size_t division = division_of_[digest_.host_of[rank]];
+    const topology::OwnNics& own = of_hosts[host_of(rank)];
+    const size_t division = divisions.try_emplace(own, own_nics_.size()).first->second;
+    if (division == own_nics_.size()) own_nics_.push_back(own);
+    division_of_.push_back(division);
     const uint32_t links = digest_.links_of[rank];
     const auto [entry, is_new] = known.try_emplace({division, links}, said_.size());
     said_of_.push_back(entry->second);
@@ -55,7 +61,8 @@ void PeerDirectory::divide_nics() {
 
 const topology::OwnNics& PeerDirectory::own_nics(int rank) const {
   static const topology::OwnNics kNone;
-  return host(rank) < division_of_.size() ? own_nics_[division_of_[host(rank)]] : kNone;
+  const auto index = static_cast<size_t>(rank);
+  return index < division_of_.size() ? own_nics_[division_of_[index]] : kNone;
 }
 
 bool PeerDirectory::is_within(std::string_view kind) const {

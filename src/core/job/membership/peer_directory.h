@@ -112,7 +112,7 @@ class PeerDirectory {
   std::vector<std::unique_ptr<const std::vector<PeerInfo::Offer>>> offers_;  // null: unknown
   TransportCosts links_;
   std::vector<topology::OwnNics> own_nics_;  // the different ones
-  std::vector<size_t> division_of_;          // by host: index in |own_nics_|
+  std::vector<size_t> division_of_;          // by rank: index in |own_nics_|
   // The different reports of ranks on their hosts' links, without the NICs that their devices leave
   // to other devices.
   std::vector<topology::HostLinks> said_;

@@ -38,6 +38,11 @@ std::string interface_of(const ChosenInterfaces& interfaces, const Address& addr
   return {};
 }
 
+// Returns the name of |nic| in link models and for users.
+const std::string& model_name_of(const BoundNic& nic) {
+  return nic.rdma_port.empty() ? nic.interface : nic.rdma_port;
+}
+
 }  // namespace
 
 Status JobTransports::make(std::string_view wanted, const JobInterfaces& interfaces) {
@@ -65,6 +70,7 @@ Status JobTransports::make(std::string_view wanted, const JobInterfaces& interfa
         "transport {} {}: {}", factory->name(),
         some ? "does not use all network interfaces that it could" : "is not used", why);
   }
+  report_unused_rate();
   return {};
 }
 
@@ -128,12 +134,48 @@ void JobTransports::describe_only_nic(JobTransport& made, const TransportFactory
   made.port.subnets = nic->port.subnets;
 }
 
+void JobTransports::note_refusal(const RankNic& nic, const Status& why) {
+  if (why.text().empty()) return;
+  environment_.log.info("NIC {} is not used: {}", model_name_of(nic.name), why.text());
+  refusals_.push_back({model_name_of(nic.name), std::string(why.text())});
+}
+
+// Logs if this rank uses less than half of the rate of its host's interfaces, with the reasons.
+void JobTransports::report_unused_rate() const {
+  // Interfaces of unknown rates count alike.
+  const bool is_known = std::any_of(environment_.nics.begin(), environment_.nics.end(),
+                                    [](const RankNic& nic) { return nic.port.mbit_per_s != 0; });
+  const auto rate_of = [&](const RankNic& nic) { return is_known ? nic.port.mbit_per_s : 1; };
+  uint64_t total = 0;
+  uint64_t used = 0;
+  for (const RankNic& nic : environment_.nics) {
+    total += rate_of(nic);
+    const bool is_used = std::any_of(owned_.begin(), owned_.end(), [&](const auto& each) {
+      return each->model_nic == model_name_of(nic.name) && !each->port.last_resort;
+    });
+    if (is_used) used += rate_of(nic);
+  }
+  const bool is_bound = std::any_of(owned_.begin(), owned_.end(),
+                                    [](const auto& each) { return !each->model_nic.empty(); });
+  if (environment_.nics.size() < 2 || used * 2 >= total || (!is_bound && refusals_.empty())) return;
+  std::string why;
+  for (const NicRefusal& each : refusals_) {
+    why += fmt::format("; {}: {}", each.nic, each.why);
+  }
+  environment_.log.info("less than half of what this host's {} NICs can carry is used{}",
+                        environment_.nics.size(), why);
+}
+
 // Returns the interfaces to which transports of |factory| are bound.
 JobTransports::Bindings JobTransports::bindings_for(const TransportFactory& factory,
-                                                    const JobInterfaces& interfaces) const {
+                                                    const JobInterfaces& interfaces) {
   Bindings bindings;
   for (const RankNic& nic : environment_.nics) {
-    if (nic.port.last_resort || !factory.can_use(environment_.config, nic.name)) continue;
+    if (nic.port.last_resort) continue;
+    if (const Status usable = factory.check_nic(environment_.config, nic.name); !usable.ok()) {
+      note_refusal(nic, usable);
+      continue;
+    }
     bindings.nics.push_back(&nic);
     if (bindings.nics.size() == kMaxOfAKind) break;
   }
@@ -168,7 +210,7 @@ void JobTransports::add_route(const TransportFactory& factory, const ChosenInter
   const auto nic =
       std::find_if(environment_.nics.begin(), environment_.nics.end(), [&](const RankNic& each) {
         return each.port.last_resort && each.name.interface == route_interface_ &&
-               factory.can_use(environment_.config, each.name);
+               factory.check_nic(environment_.config, each.name).ok();
       });
   if (nic != environment_.nics.end()) {
     bindings.nics.push_back(&*nic);
@@ -215,7 +257,7 @@ Status JobTransports::make_one(const TransportFactory& factory, size_t instance,
     made->port = nic->port;
     const bool by_socket = factory.follows_routes() || nic->name.rdma_port.empty();
     made->nic = by_socket ? nic->name.interface : nic->name.rdma_port;
-    made->model_nic = nic->name.rdma_port.empty() ? nic->name.interface : nic->name.rdma_port;
+    made->model_nic = model_name_of(nic->name);
     made->devices = nic->devices;
     made->far_devices = nic->far_devices;
     made->has_route = !nic->name.interface.empty() && nic->name.interface == route_interface_;

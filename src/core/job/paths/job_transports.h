@@ -65,6 +65,12 @@ struct JobInterfaces {
   ChosenInterfaces chosen = std::vector<InterfaceAddress>();
 };
 
+// A network interface that a transport cannot use.
+struct NicRefusal {
+  std::string nic;
+  std::string why;
+};
+
 class JobTransports {
  public:
   // |credentials| may be completed later, before start().
@@ -95,6 +101,8 @@ class JobTransports {
   }
   // Returns a line for each factory that is not used, with the reason.
   const std::vector<std::string>& unused() const HETCOMM_UNDER_BATON { return unused_; }
+  // Returns the interfaces to which a transport that could use them is not bound, with the reasons.
+  const std::vector<NicRefusal>& refusals() const HETCOMM_UNDER_BATON { return refusals_; }
   // Returns whether this rank has an intra-host transport.
   bool shares_memory() const HETCOMM_UNDER_BATON;
   // Returns the size of the largest message that fits every transport that may lose messages.
@@ -126,7 +134,9 @@ class JobTransports {
     bool also_unbound = false;
   };
   Bindings bindings_for(const TransportFactory& factory,
-                        const JobInterfaces& interfaces) const HETCOMM_UNDER_BATON;
+                        const JobInterfaces& interfaces) HETCOMM_UNDER_BATON;
+  void note_refusal(const RankNic& nic, const Status& why) HETCOMM_UNDER_BATON;
+  void report_unused_rate() const HETCOMM_UNDER_BATON;
   void add_route(const TransportFactory& factory, const ChosenInterfaces& interfaces,
                  Bindings& bindings) const HETCOMM_UNDER_BATON;
   void describe_only_nic(JobTransport& made, const TransportFactory& factory,
@@ -144,6 +154,7 @@ class JobTransports {
   uint64_t passes_ = 0;
   std::vector<Transport*> connected_;
   std::vector<std::string> unused_;
+  std::vector<NicRefusal> refusals_;
   std::vector<std::unique_ptr<JobTransport>> owned_;
 };
 

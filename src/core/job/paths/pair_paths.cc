@@ -146,11 +146,16 @@ RailEnds PairPaths::preferred(int rank, const RailEnds& used) {
   return used;
 }
 
-bool PairPaths::are_joined(int rank, const RailEnds& ends) const {
+bool PairPaths::are_apart(int rank, const RailEnds& ends) const {
   const std::vector<PeerInfo::Offer>& offers = peers_.offers(rank);
-  return ends.peer < offers.size() &&
-         topology::reach(transports_.at(ends.own).port, offers[ends.peer].port) ==
-             topology::Reach::kYes;
+  if (ends.peer >= offers.size()) return false;
+  const topology::Port& own = transports_.at(ends.own).port;
+  const topology::Port& other = offers[ends.peer].port;
+  const auto is_described = [](const topology::Port& port) {
+    return !port.subnets.empty() || !port.fabric.empty();
+  };
+  return is_described(own) && is_described(other) &&
+         topology::reach(own, other) != topology::Reach::kYes;
 }
 
 bool PairPaths::is_offered(int rank, size_t index, std::string_view kind) const {
@@ -372,7 +377,9 @@ void PairPaths::tick(uint64_t now_ns) {
     if (waits) pairs_.at(rank).connect_failed(introductions_.why(rank), true);
   }
   ask_next();
-  beside_at_ns_ = try_beside(now_ns);
+  beside_at_ns_ = kForever;
+  const uint64_t next_ns = try_beside(now_ns);
+  beside_at_ns_ = std::min(next_ns, beside_at_ns_);
 }
 
 // Starts an attempt on the candidate with |index|.
@@ -450,8 +457,9 @@ uint64_t PairPaths::try_beside(uint64_t now_ns) {
   return next_ns;
 }
 
-void PairPaths::give_up(int rank) {
-  introductions_.forget(rank);
+// Ends the attempts to get a first connection. Further connections are made
+// when data needs them (ExtraRails).
+void PairPaths::end_connecting(int rank) {
   auto& connect = connect_of(rank);
   if (connect == nullptr) return;
   for (const PairConnect::Attempt& attempt : connect->under_way) {
@@ -459,6 +467,11 @@ void PairPaths::give_up(int rank) {
     candidate.transport->transport->cancel_connect({rank, candidate.ends.peer});
   }
   connect.reset();
+}
+
+void PairPaths::give_up(int rank) {
+  introductions_.forget(rank);
+  end_connecting(rank);
 }
 
 // Returns whether an attempt to connect within the host has failed because this rank was busy for
@@ -504,6 +517,7 @@ void PairPaths::connected(JobTransport& transport, const Destination& destinatio
       });
   if (ended == under_way.end()) {
     if (endpoint.ok()) {
+      end_connecting(peer);
       adopt(transport, destination, std::move(endpoint.value()));
     } else {
       pair.extra_rails().connect_failed(ends, endpoint.status());
@@ -513,11 +527,7 @@ void PairPaths::connected(JobTransport& transport, const Destination& destinatio
   const PairConnect::Attempt attempt = *ended;
   under_way.erase(ended);
   if (endpoint.ok()) {
-    // The other attempts go on: their connections share the load.
-    for (const PairConnect::Attempt& other : under_way) {
-      pair.extra_rails().cool_downs().begin_connecting(connect->candidates[other.candidate].ends);
-    }
-    connect_of(peer).reset();
+    end_connecting(peer);
     adopt(transport, destination, std::move(endpoint.value()));
     return;
   }
@@ -530,7 +540,7 @@ void PairPaths::connected(JobTransport& transport, const Destination& destinatio
   }
   connect->failures += fmt::format("; {}: {}", name, endpoint.status().text());
   pair.extra_rails().cool_downs().failed(ends, services_.engine.refresh_now(),
-                                         are_joined(peer, ends));
+                                         are_apart(peer, ends));
   try_next(pair);
 }
 

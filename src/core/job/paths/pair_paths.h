@@ -79,7 +79,7 @@ class PairPaths final : public PairConnector,
       HETCOMM_UNDER_BATON;
   RailEnds preferred(int rank, const RailEnds& used) override HETCOMM_UNDER_BATON;
   bool serves(int rank, const RailMasks& need) override HETCOMM_UNDER_BATON;
-  bool are_joined(int rank, const RailEnds& ends) const override HETCOMM_UNDER_BATON;
+  bool are_apart(int rank, const RailEnds& ends) const override HETCOMM_UNDER_BATON;
   uint64_t expected_rate(int rank, size_t own) const override HETCOMM_UNDER_BATON;
   // TransportDirectory
   bool is_beside(int rank) const override HETCOMM_UNDER_BATON;
@@ -145,6 +145,7 @@ class PairPaths final : public PairConnector,
   void try_next(Pair& pair) HETCOMM_UNDER_BATON;
   void start_attempt(Pair& pair, PairConnect& connect, size_t index) HETCOMM_UNDER_BATON;
   void plan_next(int rank, PairConnect& connect) HETCOMM_UNDER_BATON;
+  void end_connecting(int rank) HETCOMM_UNDER_BATON;
   uint64_t try_beside(uint64_t now_ns) HETCOMM_UNDER_BATON;
   bool was_late(PairConnect& connect,
                 const PairConnect::Attempt& attempt) const HETCOMM_UNDER_BATON;

@@ -100,7 +100,7 @@ std::string verdict_of(const PairingReport& report, const Pairing& pairing) {
     verdict += fmt::format(", for {}", present::rate_text(pairing.mbit_per_s));
   }
   if (pairing.hopeless) {
-    verdict += "; failed repeatedly, and is not tried again while others work";
+    verdict += "; failed repeatedly, and is tried every ten minutes while others work";
   } else if (pairing.cooling) {
     verdict += "; failed lately, and is tried again later";
   }
@@ -126,12 +126,16 @@ std::string why_idle(const PairingReport& report, const topology::Nic& nic,
     return nic.kind == topology::NicKind::kPhysical ? "HETCOMM_NIC leaves it out"
                                                     : "it is virtual or a bridge, and not named";
   }
+  const auto refused = std::find_if(report.refusals.begin(), report.refusals.end(),
+                                    [&](const NicRefusal& each) { return each.nic == nic.name(); });
+  if (refused != report.refusals.end()) return refused->why;
   const auto position = static_cast<size_t>(choice - report.order.data());
   if (position >= report.most_rails) {
     return fmt::format("it is number {} of {} for this device, and HETCOMM_RAILS={}", position + 1,
                        report.order.size(), report.most_rails);
   }
-  return "no transport is bound to it: it is much slower than others, or the only one";
+  return "no transport is bound to it: it would add at most a sixteenth to others, or is the only "
+         "one";
 }
 
 std::vector<IdleNic> idle_nics(const PairingReport& report) {

@@ -29,7 +29,7 @@ struct Pairing {
   PairingRole role = PairingRole::kUnused;
   uint64_t mbit_per_s = 0;  // expected rate; 0: unknown
   bool cooling = false;     // the pairing failed recently
-  bool hopeless = false;    // it has failed repeatedly, and is not tried again while others work
+  bool hopeless = false;    // it has failed repeatedly, and is tried rarely while others work
   bool in_use = false;
 };
 
@@ -46,6 +46,7 @@ struct PairingReport {
   topology::NicOrder order;
   // Names of the NICs that the device leaves to other devices (topology/machine/own_nics.h).
   std::vector<std::string> left_nics;
+  std::vector<NicRefusal> refusals;  // interfaces that a transport cannot use
 };
 
 std::string to_text(const PairingReport& report);

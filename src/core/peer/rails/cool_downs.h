@@ -1,8 +1,8 @@
 // CoolDowns records the recent failures of connections to one peer, by their ends (RailEnds). Ends
 // whose connection failed cool down before they are tried again. The time doubles with each
-// failure, up to kMaxDoublings times. Ends that are not known to reach each other are not tried
-// again, after kMaxFailures failures without a connection, as long as others work. Callers hold the
-// baton.
+// failure, up to kMaxDoublings times. Ends in different subnets are not tried again
+// for kHopelessNs after kMaxFailures failures without a connection, unless no others work. Callers
+// hold the baton.
 #pragma once
 
 #include <algorithm>
@@ -31,10 +31,7 @@ class CoolDowns {
            now_ns - known->not_before_ns < kDoubtNs;
   }
   // Returns whether a connection between |ends| is not tried again while others work.
-  bool is_hopeless(const RailEnds& ends) HETCOMM_UNDER_BATON {
-    const Known& own = at(ends);
-    return own.not_before_ns == kForever && !own.was_up;
-  }
+  bool is_hopeless(const RailEnds& ends) HETCOMM_UNDER_BATON { return at(ends).hopeless; }
   // Returns when another connection between |ends| can be tried in addition to the existing ones.
   uint64_t not_before_ns(const RailEnds& ends) HETCOMM_UNDER_BATON {
     return at(ends).not_before_ns;
@@ -43,9 +40,10 @@ class CoolDowns {
     Known& own = at(ends);
     own.up_since_ns = now_ns;
     own.was_up = true;
+    if (std::exchange(own.hopeless, false)) own.not_before_ns = now_ns;
   }
-  // Records a failure. |are_joined|: the ends are known to share a subnet or a fabric.
-  void failed(const RailEnds& ends, uint64_t now_ns, bool are_joined) HETCOMM_UNDER_BATON {
+  // Records a failure. |are_apart|: the ends are known to be in different subnets or fabrics.
+  void failed(const RailEnds& ends, uint64_t now_ns, bool are_apart) HETCOMM_UNDER_BATON {
     Known& own = at(ends);
     // A connection that lasted a long time resets the count.
     if (own.up_since_ns != 0 && now_ns - own.up_since_ns > (first_ns_ << own.failures) * 10) {
@@ -54,7 +52,8 @@ class CoolDowns {
     own.up_since_ns = 0;
     own.not_before_ns = now_ns + (first_ns_ << std::min<uint32_t>(own.failures, kMaxDoublings));
     ++own.failures;
-    if (!are_joined && !own.was_up && own.failures >= kMaxFailures) own.not_before_ns = kForever;
+    own.hopeless = are_apart && !own.was_up && own.failures >= kMaxFailures;
+    if (own.hopeless) own.not_before_ns = now_ns + kHopelessNs;
   }
 
   // Returns whether an additional connection between |ends| is being made.
@@ -76,11 +75,13 @@ class CoolDowns {
   static constexpr uint64_t kDoubtNs = 1'000'000'000;
   static constexpr uint32_t kMaxDoublings = 6;
   static constexpr uint32_t kMaxFailures = 4;
+  static constexpr uint64_t kHopelessNs = 600'000'000'000;
 
   struct Known {
     RailEnds ends;
     bool connecting = false;
     bool was_up = false;    // a connection has opened once
+    bool hopeless = false;  // see is_hopeless()
     uint32_t failures = 0;  // consecutive failures
     uint64_t not_before_ns = 0;
     uint64_t up_since_ns = 0;

@@ -39,9 +39,9 @@ class RailAdvisor {
   virtual RailEnds preferred(int rank, const RailEnds& used) HETCOMM_UNDER_BATON = 0;
   // Returns whether some connection to |rank| between transports of |need| is likely to work.
   virtual bool serves(int rank, const RailMasks& need) HETCOMM_UNDER_BATON = 0;
-  // Returns whether the network interfaces at |ends|, of this rank and of |rank|, are known to
-  // share a subnet or a fabric.
-  virtual bool are_joined(int rank, const RailEnds& ends) const HETCOMM_UNDER_BATON = 0;
+  // Returns whether the network interfaces at |ends|, of this rank and of |rank|, are known to be
+  // in different subnets or fabrics.
+  virtual bool are_apart(int rank, const RailEnds& ends) const HETCOMM_UNDER_BATON = 0;
   // Returns the highest rate, in bytes per second, at which this rank's transport |own| is expected
   // to carry data to |rank|.
   virtual uint64_t expected_rate(int rank, size_t own) const HETCOMM_UNDER_BATON = 0;

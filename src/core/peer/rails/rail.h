@@ -44,9 +44,12 @@ class Rail : public EndpointHandler, public Mortal {
   // Returns the rate in the direction of |load|, in bytes per second. The value is an estimate
   // until a rate has been measured.
   double rate_of(const Throughput& load) const HETCOMM_UNDER_BATON {
-    const auto estimate =
-        static_cast<double>(std::min(capabilities_.bandwidth_bytes_per_s, expected_rate_));
-    return std::max(load.rate() > 0 ? load.rate() : estimate, 1.0);
+    return load.rate() > 0 ? std::max(load.rate(), 1.0) : estimate();
+  }
+  // Returns the rate that the path is expected to carry, in bytes per second.
+  double estimate() const HETCOMM_UNDER_BATON {
+    const uint64_t rate = std::min(capabilities_.bandwidth_bytes_per_s, expected_rate_);
+    return std::max(static_cast<double>(rate), 1.0);
   }
   double score_us() const HETCOMM_UNDER_BATON { return score_of(capabilities_); }
   // Sets the highest rate that the path is expected to carry. It bounds the estimate of rate_of().

@@ -193,6 +193,10 @@ class ReceiveTransfer final : public Mortal {
   // length, and the most chunks in flight on a connection.
   static constexpr uint64_t kMinShare = 128u << 10;
   static constexpr size_t kChunksPerRail = 2;
+  // The most bytes in flight on a connection whose rate is not measured yet, and on every
+  // connection while further ones are expected. Each message may nevertheless have one chunk in
+  // flight.
+  static constexpr uint64_t kMaxEarlyBytes = 256u << 10;
 
   struct Range {
     uint64_t offset;
@@ -215,7 +219,14 @@ class ReceiveTransfer final : public Mortal {
   void cut_again(size_t index) HETCOMM_UNDER_BATON;
   bool want_get() HETCOMM_UNDER_BATON;
   Rail* pick_rail() const HETCOMM_UNDER_BATON;
-  uint64_t next_length(const Range& rest, bool staged) const HETCOMM_UNDER_BATON;
+  size_t chunks_on(const Rail& rail) const HETCOMM_UNDER_BATON;
+  uint64_t next_length(const Range& rest, bool staged, const Rail& rail) const HETCOMM_UNDER_BATON;
+  uint64_t share_of(const Rail& rail, double sum, uint64_t rest) const HETCOMM_UNDER_BATON;
+  bool knows_rate(const Rail& rail) const HETCOMM_UNDER_BATON;
+  double rate_of(const Rail& rail) const HETCOMM_UNDER_BATON;
+  double sum_of_rates() const HETCOMM_UNDER_BATON;
+  bool is_any_under_way() const HETCOMM_UNDER_BATON;
+  uint64_t bytes_on(const Rail& rail) const HETCOMM_UNDER_BATON;
   void chunk_finished(Chunk& chunk) HETCOMM_UNDER_BATON;
   void chunk_is_quiet() HETCOMM_UNDER_BATON;
   void chunk_failed(Code code, std::string_view why) HETCOMM_UNDER_BATON;

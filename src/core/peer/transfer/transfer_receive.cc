@@ -471,22 +471,24 @@ bool ReceiveTransfer::want_get() {
   association_.need_rails(near_);
   if (!association_.choose_rails(near_).admit(rail->ends)) return false;
   // A get uses one connection. Puts use all of them.
-  if (accepted_ > kMinShare && association_.count_bulk_rails(near_) > 1) return false;
+  const bool has_several = association_.count_bulk_rails(near_) > 1 || association_.expects_rails();
+  if (accepted_ > kMinShare && has_several) return false;
   if (rail->capabilities().prefers_get) return true;
   chosen_ = receive_->buffers.on_host;
   // Device copies take additional time, so transfers of device memory are not part of a trial.
   return table_.chooser().prefer_get(accepted_, chosen_);
 }
 
-// Returns the length of the next chunk, which begins at the beginning of |rest|.
-uint64_t ReceiveTransfer::next_length(const Range& rest, bool staged) const {
+// Returns the length of the next chunk, which begins at the beginning of |rest| and goes over
+// |rail|.
+uint64_t ReceiveTransfer::next_length(const Range& rest, bool staged, const Rail& rail) const {
   if (staged) return std::min(rest.length, staging_.shape().chunk_bytes);
   const Capabilities& capabilities = association_.rail()->capabilities();
   uint64_t length = capabilities.lossless ? rest.length : std::min(rest.length, kRegrantBytes);
-  if (const size_t rails = association_.count_bulk_rails(near_); rails > 1) {
-    // Chunks get smaller towards the end, so all connections finish at about the same time.
-    const uint64_t fair = std::max<uint64_t>(rest.length / (2 * kChunksPerRail * rails), 1);
-    length = std::min(length, (fair + kMinShare - 1) / kMinShare * kMinShare);
+  if (association_.expects_rails()) {
+    length = std::min(length, kMinShare);
+  } else if (association_.count_bulk_rails(near_) > 1) {
+    length = std::min(length, share_of(rail, sum_of_rates(), rest.length));
   }
   return capabilities.max_exposed_extents == UINT32_MAX
              ? length
@@ -527,31 +529,92 @@ void ReceiveTransfer::cut_again(size_t index) {
   data().retire(chunks_.take(index));
 }
 
-// Returns the connection that would finish the next chunk first, or null if no connection can take
-// another chunk now.
+// Returns the connection that would finish the next chunk first, or null if that connection cannot
+// take another chunk now. Another connection would finish the chunk later even if this one has to
+// finish a chunk first.
 Rail* ReceiveTransfer::pick_rail() const {
   // The source can be read only over the connection on which it was exposed.
   if (by_get_) return association_.rails().find(source_.rail);
   if (association_.waits_for_rails(near_)) return nullptr;
-  Rail* only = association_.rail();
-  const size_t count = association_.count_bulk_rails(near_);
-  association_.for_each_bulk_rail(near_, [&](Rail& rail) { only = &rail; });
-  if (count <= 1) return only;
-  Rail* best = nullptr;
-  double soonest = 0;
+  struct Choice {
+    Rail* rail = nullptr;
+    double done = 0;  // when the chunk would have arrived, in s from now
+  };
+  Choice best;
+  Choice best_full;  // has too many bytes in flight for what is known of its rate
+  size_t count = 0;
+  const double sum = sum_of_rates();
+  const bool expects_rails = association_.expects_rails();
   association_.for_each_bulk_rail(near_, [&](Rail& rail) HETCOMM_UNDER_BATON {
-    size_t under_way = 0;
-    for (size_t i = 0; i < chunks_.size(); ++i) {
-      if (chunks_[i].is_on(rail)) ++under_way;
-    }
-    if (under_way >= kChunksPerRail) return;
-    const double done = static_cast<double>(rail.receiving.outstanding() + kMinShare) /
-                        rail.rate_of(rail.receiving);
-    if (best != nullptr && done >= soonest) return;
-    best = &rail;
-    soonest = done;
+    ++count;
+    // Chunks of runs are not counted as outstanding when they are granted.
+    const uint64_t pending = std::max(rail.receiving.outstanding(), bytes_on(rail));
+    const double done =
+        static_cast<double>(pending + share_of(rail, sum, accepted_ - cut_)) / rate_of(rail);
+    const bool is_full = (expects_rails || !knows_rate(rail)) && pending >= kMaxEarlyBytes;
+    Choice& choice = is_full ? best_full : best;
+    if (choice.rail == nullptr || done < choice.done) choice = {&rail, done};
   });
-  return best;
+  if (count == 0) return association_.rail();
+  if (count == 1 && !expects_rails) return best.rail != nullptr ? best.rail : best_full.rail;
+  // A transfer without a chunk in flight has nothing that would let it continue.
+  if (best.rail == nullptr) return is_any_under_way() ? nullptr : best_full.rail;
+  // The chunks of a short message are all granted at once. Those of a longer one are granted as
+  // others end, when it is known better which connection is free.
+  const bool is_short = accepted_ <= kMaxGranted * kMinShare;
+  return is_short || chunks_on(*best.rail) < kChunksPerRail ? best.rail : nullptr;
+}
+
+// Returns the length of a chunk for |rail| of |rest| bytes, which connections with rates of |sum|
+// in total share. Chunks get smaller towards the end, so all connections finish at about the same
+// time, and a slow connection does not delay the rest.
+uint64_t ReceiveTransfer::share_of(const Rail& rail, double sum, uint64_t rest) const {
+  constexpr double kParts = 2 * kChunksPerRail;
+  const double part = static_cast<double>(rest) * rate_of(rail) / sum / kParts;
+  const auto fair = std::max<uint64_t>(static_cast<uint64_t>(part), 1);
+  return (fair + kMinShare - 1) / kMinShare * kMinShare;
+}
+
+// Returns whether the rate of |rail| was measured recently. A connection that was slow may have
+// become fast again, and no chunk would show it.
+bool ReceiveTransfer::knows_rate(const Rail& rail) const {
+  constexpr uint64_t kStaleNs = 3'000'000'000;
+  const Throughput& load = rail.receiving;
+  return load.rate() > 0 && now_ns() < load.last_ns() + kStaleNs;
+}
+
+double ReceiveTransfer::rate_of(const Rail& rail) const {
+  return knows_rate(rail) ? rail.rate_of(rail.receiving) : rail.estimate();
+}
+
+double ReceiveTransfer::sum_of_rates() const {
+  double sum = 0;
+  association_.for_each_bulk_rail(
+      near_, [&](const Rail& rail) HETCOMM_UNDER_BATON { sum += rate_of(rail); });
+  return sum;
+}
+
+bool ReceiveTransfer::is_any_under_way() const {
+  for (size_t i = 0; i < chunks_.size(); ++i) {
+    if (!chunks_[i].waiting()) return true;
+  }
+  return false;
+}
+
+uint64_t ReceiveTransfer::bytes_on(const Rail& rail) const {
+  uint64_t bytes = 0;
+  for (size_t i = 0; i < chunks_.size(); ++i) {
+    if (chunks_[i].is_on(rail)) bytes += chunks_[i].length();
+  }
+  return bytes;
+}
+
+size_t ReceiveTransfer::chunks_on(const Rail& rail) const {
+  size_t count = 0;
+  for (size_t i = 0; i < chunks_.size(); ++i) {
+    if (chunks_[i].is_on(rail)) ++count;
+  }
+  return count;
 }
 
 bool ReceiveTransfer::add_chunk() {
@@ -584,7 +647,7 @@ bool ReceiveTransfer::add_chunk() {
     }
   }
   const Range rest = uncut_.empty() ? Range{cut_, accepted_ - cut_} : uncut_.back();
-  const uint64_t length = next_length(rest, staged);
+  const uint64_t length = next_length(rest, staged, *rail);
   try {
     chunks_.push(make_pooled<Chunk>(data().blocks, *this, rest.offset, length, staging_chunk));
   } catch (const std::bad_alloc&) {

@@ -433,7 +433,7 @@ TEST_P(ReshardCalls, CancelledExecutionDoesNotAffectTheOthers) {
   });
 }
 
-TEST_P(ReshardCalls, TimedOutExecutionEndsAndTheNextOneSucceeds) {
+TEST_P(ReshardCalls, ExecutionPastItsDeadlineEndsAndTheNextOneSucceeds) {
   run(2, [](Member& me) {
     for (const int32_t waits : {0, 1}) {
       Moves moves(me, {{.elements = 50'000}});
