@@ -1,5 +1,5 @@
-// Simulates a computation of a fixed duration. Compute sleeps, or runs the number of steps that
-// takes this long on an otherwise idle core.
+// Simulates a computation of a fixed duration. Compute sleeps, or runs as many steps as take this
+// long on an otherwise idle core.
 #pragma once
 
 #include <cstdint>

@@ -18,7 +18,8 @@
 namespace bench {
 namespace {
 
-// With --check the test fails if the model deviates by more than this from further measurements.
+// With --check the links test fails if the model deviates by more than this from further
+// measurements.
 constexpr double kMaxDeviation = 0.10;
 constexpr size_t kCheckRounds = 4;
 constexpr int kFewRanks = 2;  // ranks to start by default, except for reshard
@@ -32,7 +33,8 @@ Work work_of_job(const SubjectOptions& subject) {
   return work;
 }
 
-// Sets the duration in |own|, a test's options, and the number of rounds if the test has rounds.
+// Copies the duration, and the number of rounds if the test has rounds, from the command line to
+// |own|, the test's options. Numbers that were not given keep their defaults.
 template <typename OwnOptions>
 void take_times(const Options& options, OwnOptions* own) {
   if (options.sizes.seconds > 0) own->seconds = options.sizes.seconds;

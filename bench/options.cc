@@ -258,7 +258,7 @@ std::string check_pipeline_links(const Options& options) {
   return transports == Words{"tcp"} ? "" : "--delays and --rates are measured over tcp";
 }
 
-// Checks a comparison with torch, whose jobs the driver starts.
+// Checks the options of a comparison with torch, for which the Python driver starts the ranks.
 std::string check_pipeline_peers(const Options& options) {
   if (!options.asks_for("pipeline")) return "--compare torch is for pipeline";
   if (options.peers.names != Words{"torch"}) return "pipeline is compared with torch only";

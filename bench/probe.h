@@ -7,8 +7,8 @@
 
 namespace bench {
 
-// Returns the one-way time in microseconds, or kUnknown with a single core. Takes about 10 ms, at
-// most 100 ms.
+// Returns the one-way time in microseconds, or kUnknown if there is only one usable core or the
+// measurement fails. Takes about 10 ms, at most 100 ms.
 double probe_hand_over_us();
 
 // Returns "near" (below 0.12 us), "far" (below 0.37 us), "remote", or "unknown".

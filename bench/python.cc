@@ -26,8 +26,9 @@ using Json = nlohmann::ordered_json;
 // Time limit in which the driver must write some output. Compiling a runner takes some seconds.
 constexpr double kSilenceSeconds = 300;
 
-// Returns the interpreters to try. A distribution installs matplotlib for its own interpreter,
-// which may not be the first in PATH.
+// Returns the interpreters to try: only HETCOMM_PYTHON if it is set, or none if there is no python3
+// in PATH. A distribution installs matplotlib for its own interpreter, which may not be the first
+// in PATH.
 std::vector<std::string> find_interpreters() {
   if (tools::is_set("HETCOMM_PYTHON")) return {std::getenv("HETCOMM_PYTHON")};
   const std::string first = tools::find_program("python3");

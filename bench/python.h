@@ -26,7 +26,7 @@ std::string draw(const std::string& json, const std::string& path);
 
 struct PeerOptions {
   std::vector<std::string> names;  // "ucx", "mpi", ...
-  std::string folder;              // where tools/peers installed; "": build/peers, if it exists
+  std::string folder;              // where tools/peers installed peers; "": build/peers, if any
   // Pairs such as "mpi" and "/opt/openmpi/bin/mpicc": this installation replaces those found.
   std::vector<std::pair<std::string, std::string>> paths;
 };

@@ -97,7 +97,7 @@ class Way {
     if (static_cast<int>(running_.size()) == depth_) wait_for_oldest();
     post();
   }
-  // Waits for the next item.
+  // Waits for the next item, and then posts a further pull if there are pulls left.
   void take() {
     wait_for_oldest();
     if (left_ > 0) post();
@@ -106,7 +106,7 @@ class Way {
     while (!running_.empty()) wait_for_oldest();
   }
 
-  // Transfers one item with messages.
+  // Sends one item as a message, which the peer receives with receive_now() or start_receiving().
   void send_now() {
     hetcomm_request_t* request = nullptr;
     tools::require(hetcomm_send(communicator_, peer_, tag_, next_buffer(), nullptr, &request),

@@ -7,9 +7,10 @@
 
 namespace bench {
 
-// Renders columns as in perftest, then columns of this library, then ratios.
+// Renders tables with columns as in perftest, or as in nccl-tests for collective operations, and
+// then the ratios.
 std::string render_table(const Report& report);
-// Renders tables as in the OSU micro-benchmarks, one for each test, transport and implementation.
+// Renders tables as in the OSU micro-benchmarks, one for each group of rows, and then the ratios.
 std::string render_osu(const Report& report);
 // Renders one line for each row. The first line contains the names of the JSON fields.
 std::string render_csv(const Report& report);

@@ -16,8 +16,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Fills in |*row| from |description|, a plan as JSON. If the plan is for auto, |*barred| receives
-// the reason for each strategy that auto must not choose.
+// Fills in |*row| from |description|, a plan as JSON. If the plan is for auto, |*barred| receives,
+// for each strategy that auto has considered, the reason why auto must not choose it, or "".
 void read_plan(const std::string& description, ReshardRow* row,
                std::map<std::string, std::string>* barred) {
   const Json plan = Json::parse(description, nullptr, false);

@@ -17,7 +17,8 @@ std::string case_of(const ReshardRow& row) {
   return row.scenario.empty() ? row.layouts : row.scenario + ", " + row.layouts;
 }
 
-// Returns the smallest median in case |name| among the strategies that auto may choose.
+// Returns the smallest median in case |name| among the strategies that auto may choose, or 0 if
+// there is none.
 double best_us(const std::vector<ReshardRow>& rows, const std::string& name) {
   double best = 0;
   for (const ReshardRow& row : rows) {

@@ -42,7 +42,8 @@ double overlap_percent(const Measurement& measured);
 
 // Forecasts the rate of staging from the rates of copying and sending alone. Staging copies chunks
 // and sends chunks at the same time. The slower of the two limits the rate, except for the first
-// and the last chunk.
+// and the last chunk. Returns kUnknown for tests other than staging, and if the size of the chunks
+// is unknown.
 double staging_forecast_mbps(const Row& row);
 // Returns the rate of staging as a percentage of the slower of the rates of copying and sending.
 double staging_percent(const Row& row);

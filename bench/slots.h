@@ -54,7 +54,8 @@ class Slots {
   void read_mirror();
 
   // Returns the microseconds that this rank takes to copy |shares| of a buffer out of device memory
-  // and into it: the mean over about |seconds|. Returns 0 for host memory.
+  // and into it: the mean over about |seconds|. Returns 0 for host memory. Exits the process if the
+  // slots are on a device whose memory the CPU can access.
   double copy_us(double seconds, const CopyShares& shares);
 
  private:

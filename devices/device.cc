@@ -63,8 +63,8 @@ const char* missing_entry(const DeviceTable& table) {
 // The handle of every stream and event of devices without streams.
 char no_stream;
 
-// Adds stream and event functions to a table that has none. Such a device's copies are complete
-// when the call returns.
+// Adds stream and event functions to a table that has none. The copies of a device without streams
+// are complete when the call that starts them returns.
 void add_streams(DeviceTable& table) {
   const bool tells_more = table.event_notify != nullptr || table.stream_native != nullptr ||
                           table.user_stream_open != nullptr || table.user_stream_close != nullptr ||
@@ -132,7 +132,7 @@ uint64_t element_bytes(int32_t datatype) {
 
 namespace {
 
-// Returns whether sums of |type| are calculated in float32.
+// Returns whether sums and products of |type| are calculated in float32.
 bool is_narrow_float(hetcomm_datatype_t type) {
   return type >= HETCOMM_FLOAT16 && type <= HETCOMM_FLOAT8_E5M2;
 }
@@ -191,7 +191,7 @@ Result<DeviceTable> complete_table(const DeviceTable* given) {
                               given->struct_size, kMin));
   }
   DeviceTable table{};
-  // A partly provided entry counts as missing.
+  // An entry that struct_size includes only in part counts as missing.
   const uint64_t whole = given->struct_size - given->struct_size % sizeof(void*);
   std::memcpy(&table, given, std::min<uint64_t>(whole, sizeof(table)));
   table.struct_size = sizeof(table);

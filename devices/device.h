@@ -60,8 +60,8 @@ bool is_device_kind(std::string_view name);
 // Returns the device's human-readable name, or the name of its kind if it has none.
 const char* name_of(const Device& device);
 
-// Returns a text that explains |status|, which a call to |device| has just returned. Adds the
-// vendor's text if the device failed.
+// Returns a text that explains |status|, which a call to |device| has just returned. If the device
+// was lost or lacks memory or resources, adds the vendor's text, if any.
 std::string failure_text(const Device& device, hetcomm_status_t status);
 
 // Copies |given|, which may come from another version of the header, and adds streams and events if

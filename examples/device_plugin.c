@@ -94,7 +94,8 @@ static hetcomm_status_t find(void* device, const void* address, void** out_base,
   return status;
 }
 
-/* Gets the host memory behind the |size_bytes| at |address| + |offset|. */
+/* Gets the host memory behind the |size_bytes| at |address| + |offset|. INVALID_ARGUMENT: |address|
+ * is not in an allocation. OUT_OF_RANGE: the range extends past its allocation. */
 static hetcomm_status_t resolve(example_device_t* own, const void* address, uint64_t offset,
                                 uint64_t size_bytes, unsigned char** out_bytes) {
   hetcomm_status_t status = HETCOMM_INVALID_ARGUMENT;

@@ -58,13 +58,13 @@ int main(void) {
   int32_t rank, size;
   check(hetcomm_communicator_rank(world, &rank, &size), "rank");
 
-  /* With HETCOMM_ACCESS_ALL, ranks on the same host would map the memory. Here they only put. */
   hetcomm_memory_t* window;
   void* bytes;
   check(hetcomm_memory_allocate(context, HETCOMM_DEVICE_HOST, kBytes, &window), "allocate");
   check(hetcomm_memory_address(window, &bytes), "address");
-  /* This process is in calls that wait while others use the memory, so it needs no progress
-   * thread. */
+  /* HETCOMM_ACCESS_PUT lets other ranks only put. With HETCOMM_ACCESS_ALL, ranks on this host would
+   * map the memory. This process is in calls that wait while others use the memory, so it needs no
+   * progress thread. */
   check(
       hetcomm_memory_register(window, world, HETCOMM_ACCESS_PUT, HETCOMM_REGISTER_CALLER_PROGRESS),
       "register");

@@ -28,8 +28,8 @@ static void wait_for(hetcomm_request_t* request) {
   exit(1);
 }
 
-/* Returns the layout of a stage that divides |dimension| evenly among |count| ranks, starting at
- * |first|. */
+/* Returns the layout of a stage that divides |dimension| evenly among |count| ranks, the first of
+ * which is |first|. */
 static hetcomm_layout_t* stage(const uint64_t* shape, uint32_t dimension, int32_t first,
                                int32_t count) {
   const uint64_t axis = (uint64_t)count;

@@ -60,7 +60,8 @@ def launch(backend: str, setting: Setting, arguments: argparse.Namespace) -> Run
 
 
 def stop(process: subprocess.Popen[str]) -> str:
-    """Terminates torchrun, which then terminates its ranks. Returns their standard error output."""
+    """Terminates torchrun, which then terminates its ranks, and returns their standard error
+    output. If torchrun does not end within 40 s, kills it and returns a text that says so."""
     process.terminate()
     try:
         return process.communicate(timeout=40)[1]
@@ -70,7 +71,8 @@ def stop(process: subprocess.Popen[str]) -> str:
 
 
 def complaints(runs: dict[tuple[Setting, str], list[Run]]) -> list[str]:
-    """Compares all runs with the first one. Returns one line for each configuration that fails."""
+    """Returns one line for each configuration that has a run whose loss curve differs from that of
+    the first run, or whose loss does not decrease."""
     reference = next(iter(runs.values()))[0].losses
     found = []
     for (setting, backend), several in runs.items():

@@ -69,7 +69,8 @@ Result<Choice> plan_auto(const Layout& source, const Layout& destination, uint64
   SendLoads loads(&links);
   Choice choice;
   std::optional<MovePlan> best;
-  // The fastest of the plans that send a second copy. It is used if every strategy is refused.
+  // The fastest of the plans that are refused because they send a second copy. It is used if no
+  // strategy gives another plan.
   std::optional<MovePlan> second_best;
   Forecast of_second_best;
   for (const Strategy strategy : kCandidates) {

@@ -26,8 +26,8 @@ struct Considered {
   bool operator==(const Considered&) const = default;
 };
 
-// If |plan| sends more than the whole tensor from one cluster to another, returns a text that names
-// the two clusters.
+// If |plan| sends more than one copy of the tensor from one cluster to another, returns a string
+// that names the two clusters. Otherwise returns nullopt.
 std::optional<std::string> find_second_copy(const MovePlan& plan, const Links& links);
 
 // Fails with INVALID_ARGUMENT if |links| lacks a rank that holds a part.

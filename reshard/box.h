@@ -43,7 +43,7 @@ Box intersection(const Box& one, const Box& other);
 // no two boxes overlap.
 std::optional<std::pair<size_t, size_t>> find_overlap(const std::vector<Box>& boxes);
 
-// Returns a text such as "[0:4, 8:16]", in the style of Python slices.
+// Returns a string such as "[0:4, 8:16]", in the style of Python slices.
 std::string to_text(const Box& box);
 
 }  // namespace hetcomm::reshard

@@ -51,7 +51,8 @@ void for_each_piece(const Box& box, const Cuts& cuts, size_t dimension, Box& pie
   }
 }
 
-// Merges |other| into |one| if the two form one box. Returns true if they do.
+// Merges |other| into |one| if it continues |one| along a single dimension, so that the two form
+// one box. Returns whether it did.
 bool join(Box& one, const Box& other) {
   size_t along = one.dimensions;
   for (size_t d = 0; d < one.dimensions; ++d) {
@@ -64,7 +65,8 @@ bool join(Box& one, const Box& other) {
   return true;
 }
 
-// Merges adjacent boxes, along the last dimensions first. |boxes| are sorted by index.
+// Merges consecutive entries of |boxes| that form one box, until there are none left to merge.
+// |boxes| are sorted by index.
 void join_all(std::vector<Box>& boxes) {
   for (bool joined = true; joined;) {
     joined = false;
@@ -97,7 +99,7 @@ struct Chunks {
   }
 };
 
-// Divides |piece| into chunks of at most |slice_bytes|, or into fewer and larger ones if the piece
+// Divides |piece| into chunks of about |slice_bytes|, or into fewer and larger ones if the piece
 // is too short in every dimension or would have more than kMaxChunks. Prefers outer dimensions,
 // whose chunks are contiguous in most layouts.
 Chunks chunks_of(const Box& piece, uint64_t bytes, uint64_t slice_bytes) {

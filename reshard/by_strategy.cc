@@ -10,7 +10,8 @@ uint64_t slices_for(uint64_t bytes, size_t hops, uint64_t bundle_bytes) {
   constexpr uint64_t kOverlap = 16;
   constexpr uint64_t kSmallest = 64;
   constexpr uint64_t kMax = 65'536;
-  // Splitting into shorter slices than this costs more per message than the overlap saves.
+  // The maximum number of slices shorter than kShort. With more of them, the cost per message would
+  // exceed the time that the overlap saves.
   constexpr uint64_t kMaxShort = 64;
   constexpr uint64_t kShort = 64u << 10;
   constexpr uint64_t kUsual = 8;

@@ -17,10 +17,10 @@ struct DraftQuestion {
   std::optional<Links> links;
 };
 
-// Parses a document. Fails with INVALID_ARGUMENT for a malformed document. The text names the line
-// of a syntax error, the path of a wrong entry, or the fault of a layout. Fails with NOT_FOUND if
-// the link model lacks a host or a NIC, and with UNSUPPORTED if the version of the document, or of
-// one inside it, is not supported.
+// Parses a document. Fails with INVALID_ARGUMENT for a malformed document. The error text names the
+// line of a syntax error, the path of a wrong entry, or the fault of a layout. Fails with NOT_FOUND
+// if the link model lacks a host or a NIC, and with UNSUPPORTED if the version of the document, or
+// of one inside it, is not supported.
 Result<DraftQuestion> parse_draft_question(std::string_view json);
 
 }  // namespace hetcomm::reshard

@@ -101,7 +101,8 @@ std::vector<Box> boxes_of(const std::vector<const Part*>& parts) {
   return boxes;
 }
 
-// Returns the first region of |where|, in index order, that no box covers.
+// Returns the first region of |where|, in index order, that no box covers, or nullopt if the boxes
+// cover all of it.
 std::optional<Box> find_hole(Box where, const std::vector<Box>& boxes, size_t dimension = 0) {
   if (boxes.empty()) return where;
   if (dimension == where.dimensions) return std::nullopt;

@@ -44,8 +44,8 @@ inline constexpr size_t kMaxParts = size_t{1} << 22;
 inline constexpr uint64_t kMaxElements = uint64_t{1} << 48;
 
 // Checks |layout|. Fails with INVALID_ARGUMENT for a hole, an overlap, a box outside of the tensor,
-// a rank that holds an element twice, or strides that let elements overlap. The text names the
-// first offending rank and box. The first copy of every term must be complete. Other copies may
+// a rank that holds an element twice, or strides that let elements overlap. The error text names
+// the first offending rank and box. The first copy of every term must be complete. Other copies may
 // hold only some elements. A tensor with a dimension of 0 needs no boxes, and can have only empty
 // ones.
 Status check(const Layout& layout);
@@ -61,7 +61,7 @@ Box clip(const Layout& layout, const Part& part);
 // element that |rank| holds.
 uint64_t elements_needed(const Layout& layout, int rank);
 
-// Returns a text such as "rank 0, box [0:4]".
+// Returns a string such as "rank 0, box [0:4]".
 std::string name_of(const Part& part);
 
 // Returns a table for display to users, with one line for each part, in order.

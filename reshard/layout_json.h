@@ -15,9 +15,9 @@ namespace hetcomm::reshard {
 std::string to_json(const Layout& layout);
 
 // Parses and checks a layout that is given by parts, by a mesh of ranks, or by parallel degrees.
-// Fails with INVALID_ARGUMENT for a malformed document. The text names the line of a syntax error,
-// the path of a wrong entry, or the fault that check() found. Fails with UNSUPPORTED if the version
-// of the document is not supported.
+// Fails with INVALID_ARGUMENT for a malformed document. The error text names the line of a syntax
+// error, the path of a wrong entry, or the fault that check() found. Fails with UNSUPPORTED if the
+// version of the document is not supported.
 Result<Layout> parse_layout(std::string_view json);
 
 // Reads and checks a layout that is nested in another document at |path|. The fields "format" and

@@ -23,7 +23,7 @@ struct RankEnd {
 class Links {
  public:
   // |ends| has the location of each rank. Fails with NOT_FOUND if |model| lacks a host or a NIC.
-  // The text names the rank.
+  // The error text names the rank.
   static Result<Links> create(topology::LinkModel model, const std::vector<RankEnd>& ends);
 
   const topology::LinkModel& model() const { return model_; }

@@ -228,7 +228,8 @@ class ListChooser {
     return list.forecast(slices_for(all_bytes_, 3, wishes_.bundle_bytes)).ns;
   }
 
-  // Forecasts the list in which all kinds use strategy |candidate|.
+  // Forecasts the compared kinds with strategy |candidate|, or with their fallbacks where it is
+  // refused.
   Considered considered_as(size_t candidate) const {
     Considered entry;
     entry.strategy = name_of(kCandidates[candidate]);
@@ -267,7 +268,8 @@ class ListChooser {
     return ns_of(list);
   }
 
-  // Chooses strategies for the kinds that are not compared.
+  // Chooses strategies for the kinds that are not compared: |best|, or if it is refused, the choice
+  // of plan_auto().
   Status decide_rest(Strategy best) {
     for (size_t kind = compared(); kind < kinds_.size(); ++kind) {
       SendLoads loads(&links_);

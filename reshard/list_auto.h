@@ -27,8 +27,8 @@ struct ListChoice {
 // not cover a kind, or would send a second copy of it to a cluster, the kind uses the choice of
 // plan_auto() instead. Forecasts are estimates, since one tensor represents its kind, and copies
 // are chosen as if every kind used the same strategy. |wishes.links| is not null. No choice is made
-// for tensors that are empty or whose shapes differ. Fails as plan_auto() does. The text names the
-// tensor.
+// for tensors that are empty or whose shapes differ. Fails as plan_auto() does. The error text
+// names the tensor.
 Result<ListChoice> choose_for_list(const std::vector<Tensor>& tensors, const Wishes& wishes);
 
 }  // namespace hetcomm::reshard

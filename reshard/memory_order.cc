@@ -73,8 +73,8 @@ Box reordered(const Box& box, const MemoryOrder& order) {
           .end = reordered(box.end, box.dimensions, order)};
 }
 
-// With |dense|, the parts are in scratch memory, and become dense in |order|. Otherwise they keep
-// their strides.
+// Returns |layout| with its dimensions permuted to |order|. With |dense|, the parts are in scratch
+// memory, and become dense in |order|. Otherwise each dimension keeps its stride.
 Layout reordered(const Layout& layout, const MemoryOrder& order, bool dense) {
   Layout result;
   result.shape = reordered(layout.shape, order);

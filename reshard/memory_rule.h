@@ -13,8 +13,8 @@
 
 namespace hetcomm::reshard {
 
-// Checks that no two boxes of a rank overlap in its memory. Fails with INVALID_ARGUMENT and a text
-// that names the rank and the box.
+// Checks that no two boxes of a rank overlap in its memory. Fails with INVALID_ARGUMENT and an
+// error text that names the rank and the box.
 Status check_destination(const Layout& layout);
 
 // A PlacedBox is a box that a rank holds. Its addresses are in bytes from the beginning of the

@@ -69,7 +69,7 @@ struct View {
 // Returns the layout of a tensor of |shape|. If a rank has several pieces of a dimension, they
 // follow each other in its memory. A rank that gets no elements has no part. Fails with
 // INVALID_ARGUMENT if the mesh names a rank twice, an axis has no ranks or no placement, or a
-// dimension does not exist or cannot be cut. The text names the axis.
+// dimension does not exist or cannot be cut. The error text names the axis.
 Result<Layout> layout_of(const std::vector<uint64_t>& shape, const Mesh& mesh,
                          const std::vector<Placement>& placements, Uneven uneven = Uneven::kRefuse,
                          const View& view = {});

@@ -35,8 +35,8 @@ struct PlanOutline {
 };
 
 // Parses a document that to_json() has written, or a list of them. Ignores costs. Fails with
-// INVALID_ARGUMENT for a malformed document. The text names the line of a syntax error, or the path
-// of a wrong entry. Fails with UNSUPPORTED if the version of a document is not supported.
+// INVALID_ARGUMENT for a malformed document. The error text names the line of a syntax error, or
+// the path of a wrong entry. Fails with UNSUPPORTED if the version of a document is not supported.
 Result<std::vector<PlanOutline>> parse_move_plans(std::string_view json);
 
 }  // namespace hetcomm::reshard

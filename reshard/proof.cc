@@ -24,7 +24,8 @@ class Grid {
       cuts_[d].push_back(box.end[d]);
     }
   }
-  // Sorts the cuts and returns the number of cells.
+  // Sorts the cuts, and removes duplicates. Returns the number of cells, or UINT64_MAX if the
+  // number overflows.
   uint64_t finish() {
     uint64_t cells = 1;
     for (std::vector<uint64_t>& cuts : cuts_) {

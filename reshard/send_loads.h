@@ -36,7 +36,7 @@ class SendLoads {
   // Returns the cost of a transfer. It grows with |bytes| and with the transfers added so far.
   Cost cost(int from, int to, uint64_t bytes) const;
   void add(int from, int to, uint64_t bytes);
-  // Counts |times| times the transfers that were added since |before| was copied from this object.
+  // Multiplies the load that was added since |before| was copied from this object by |times|.
   void repeat_since(const SendLoads& before, uint64_t times);
   // Returns the bytes that each rank sends to others. The last entry is that of the highest rank
   // that sends.

@@ -37,8 +37,8 @@ struct Cuts {
   // Returns the part of [begin, end), a piece between two cuts, that belongs to |slice|.
   std::pair<uint64_t, uint64_t> share(uint64_t begin, uint64_t end, uint32_t slice) const {
     const uint64_t size = end - begin;
-    // The sum of the digits of |begin| rotates the larger shares. It varies between neighbouring
-    // pieces, and between pieces at regular distances.
+    // Determines which slices get the larger shares: the sum of the digits of |begin| in base
+    // |slices|. It varies between neighbouring pieces, and between pieces at regular distances.
     uint64_t turn = 0;
     for (uint64_t rest = begin; rest > 0; rest /= slices) turn += rest % slices;
     turn %= slices;

@@ -61,7 +61,7 @@ class MovePlanner {
 
  private:
   // Returns the index of a part of |layout| that belongs to the same rank as |part| and contains
-  // all of it.
+  // all of it. Returns nullopt if there is none, or if |layout| is a sum of several terms.
   static std::optional<uint32_t> find_holder(const Layout& layout, const Part& part) {
     for (uint32_t i = 0; layout.terms == 1 && i < layout.parts.size(); ++i) {
       const Part& other = layout.parts[i];
@@ -93,7 +93,8 @@ class MovePlanner {
     for (const Move& move : moves.value()) {
       const Scratch from = memory_of(index, move.from);
       const Scratch to = memory_of(index + 1, move.to);
-      // Elements of the source are already in place, and nothing writes to them.
+      // Nothing has to move if the target shares the memory of the source, which already holds the
+      // elements, or if the elements already are in the memory that the target shares.
       const bool is_there = to.alias == Alias::kSource || (from == to && to.alias != Alias::kNone);
       if (!is_there) plan_.hops.back().moves.push_back(move);
     }
@@ -123,7 +124,8 @@ uint64_t pieces_of_batch(const Layout& layout) {
   return static_cast<uint64_t>(std::unique(ranges.begin(), ranges.end()) - ranges.begin());
 }
 
-// Returns the layout in which the first rank of each group holds the group's slab.
+// Returns the layout in which the first rank of each group holds the whole slab of the group. Fails
+// with UNSUPPORTED as plan_gather_p2p_scatter() does.
 Result<Layout> gathered(const Layout& layout, uint64_t outer) {
   const uint64_t batch = layout.shape[0];
   if (batch % outer != 0) {

@@ -42,7 +42,8 @@ class Steps {
     if (length == 0 || most == 0) return;
     steps_[count_++] = {.length = length, .most = most};
   }
-  // Returns kMeet if the steps can add up to |total|.
+  // Returns kMeet if the steps can add up to |total|, kApart if they cannot, and kUnknown if the
+  // search was cut off.
   Meeting reach(int64_t total) {
     if (total < 0) return Meeting::kApart;
     for (size_t before = 0; before != count_;) {
@@ -66,10 +67,10 @@ class Steps {
     uint64_t period = 1;
     uint64_t inverse = 0;
   };
-  // The limit keeps the search below some milliseconds.
+  // This limit keeps the time of a search below a few milliseconds.
   static constexpr uint32_t kMaxTries = 1u << 16;
 
-  // Merges steps that reach every multiple of the shorter one.
+  // Merges two steps if together they reach every multiple of the shorter one up to their total.
   void join() {
     const auto shorter = [](const Step& one, const Step& other) {
       return one.length < other.length;

@@ -45,8 +45,8 @@ Part narrowed(const Part& part, const Box& box) {
   return result;
 }
 
-// Checks that every rank of |layout| has an entry in |rank_now|, and that no two ranks have the
-// same number.
+// Checks that every rank of |layout| has an entry in |rank_now|, that no number is below -1, and
+// that no two ranks have the same number.
 Status check_numbers(const Layout& layout, const std::vector<int>& rank_now) {
   std::set<int> taken;
   for (size_t rank = 0; rank < rank_now.size(); ++rank) {

@@ -57,8 +57,8 @@ Wishes wishes_of(const std::vector<TensorOrder>& orders, const DraftOptions& opt
 // a plan has too many cells to prove.
 Status prove_all(const std::vector<Choice>& choices);
 
-// Returns the orders for the surviving ranks, as described at layout_of_survivors(). An error names
-// the tensor.
+// Returns the orders for the surviving ranks, as described at layout_of_survivors(). If there are
+// several tensors, an error names the tensor.
 Result<std::vector<TensorOrder>> orders_of_survivors(const std::vector<TensorOrder>& tensors,
                                                      const std::vector<int>& rank_now);
 

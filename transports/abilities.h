@@ -69,9 +69,9 @@ class MemoryExposer {
   // afterwards, and the peer discards bytes that it reads afterwards. If a transport can end the
   // access only by breaking the connection, it does so, and on_failed follows.
   virtual void revoke(const RemoteKey& key) HETCOMM_UNDER_BATON = 0;
-  // Releases a key that the peer no longer uses, because all of its puts were reported, or because
-  // the peer's core has confirmed that it has read everything. A transport can therefore keep the
-  // memory registered for the next use. Otherwise it revokes the key.
+  // Releases a key that the peer no longer uses: either all of its puts were reported, or the
+  // peer's core has confirmed that it has read everything. A transport can keep the memory
+  // registered for the next use, or revoke the key.
   virtual void release(const RemoteKey& key) HETCOMM_UNDER_BATON = 0;
 
  protected:
@@ -81,8 +81,8 @@ class MemoryExposer {
 class RegionMapper {
  public:
   // Starts to map the peer's region |key| of |length| bytes into this process. on_mapped follows
-  // unless the connection breaks first. It reports an error if the region has a different length.
-  // Core maps each key only once.
+  // unless the connection breaks first. on_mapped reports an error if the region has a different
+  // length. Core maps each key only once.
   virtual void map(const RemoteKey& key, uint64_t length) HETCOMM_UNDER_BATON = 0;
 
  protected:
@@ -101,8 +101,9 @@ class DoubtResolver {
   ~DoubtResolver() = default;
 };
 
-// The abilities of an endpoint. A pointer is non-null if and only if the endpoint has one of the
-// capabilities in its comment. The pointers are valid as long as the endpoint exists.
+// The abilities of an endpoint. A pointer other than |doubts| is non-null if and only if the
+// endpoint has one of the capabilities in its comment. The pointers are valid as long as the
+// endpoint exists.
 struct EndpointAbilities {
   PutStarter* puts = nullptr;                 // Capabilities::put or regions
   GetStarter* gets = nullptr;                 // Capabilities::get or regions
@@ -120,7 +121,7 @@ class RegionPublisher {
  public:
   // Gives the members of |region| access to it over all present and future connections of this
   // transport. They use the returned key for put and get (Capabilities::regions) or for mapping
-  // (Capabilities::map). Fails with kUnsupported if the transport cannot grant these rights.
+  // (Capabilities::map). Fails with kUnsupported if the transport cannot grant this access.
   virtual Result<RemoteKey> publish(const Region& region) HETCOMM_UNDER_BATON = 0;
   // Withdraws a region. No further peer gets access to it, and its file is no longer used. Returns
   // true once no peer can access the region. Operations in flight to it then fail. Returns false if
@@ -180,8 +181,9 @@ class ReceiptSource {
   ~ReceiptSource() = default;
 };
 
-// The abilities of a transport. A pointer is non-null if and only if the transport has one of the
-// capabilities in its comment. The pointers are valid as long as the transport exists.
+// The abilities of a transport. A pointer other than |receipts| is non-null if and only if the
+// transport has one of the capabilities in its comment. The pointers are valid as long as the
+// transport exists.
 struct TransportAbilities {
   RegionPublisher* regions = nullptr;       // Capabilities::regions or map
   DeviceAttacher* devices = nullptr;        // Capabilities::device_memory

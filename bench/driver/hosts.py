@@ -130,7 +130,8 @@ def run_ranks(hosts, address, command, settings, limit_s, cores=None):
     environment variables of all ranks; a list has one value for each rank. If |cores| are given,
     each rank is bound to one of them, in rotation.
 
-    Returns the output of rank 0. Raises RuntimeError with the error output of a rank that fails."""
+    Returns the output of rank 0. Raises RuntimeError with the error output of a rank that fails,
+    and subprocess.TimeoutExpired if a rank takes longer than |limit_s| seconds."""
     ranks = []
     try:
         for i, host in enumerate(hosts):

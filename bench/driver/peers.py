@@ -123,7 +123,8 @@ def find_ucx(question):
         lib = f"{prefix}/lib"
         command.append(f"-I{prefix}/include")
         libraries = [f"-L{lib}", f"-Wl,-rpath,{lib},--disable-new-dtags", *libraries]
-        # UCX's modules are next to the library. Without this, the tools of this UCX would load the system's.
+        # UCX's modules are next to the library. Without these variables, the tools of this
+        # UCX would load the modules of the system's UCX.
         environment = {"UCX_MODULE_DIR": f"{lib}/ucx", "LD_LIBRARY_PATH": lib}
     told = re.search(r"(?:Library version: |# Version )(\S+)",
                      capture(f"{prefix}/bin/ucx_info", "-v", environment=environment))

@@ -39,7 +39,7 @@ class Place:
                 raise RuntimeError(ended.stderr.strip())
             return ended.stdout
         hosts = [self.link.hosts[2 * rank // ranks] for rank in range(ranks)]
-        # Every host has only one address in addition to its loopback addresses.
+        # Each host has only the interface eth0 in addition to its loopback interface.
         settings = {"GLOO_SOCKET_IFNAME": "eth0", "HETCOMM_BOOTSTRAP_TIMEOUT": "20s"}
         return run_ranks(hosts, self.link.address, command, settings, limit_s)
 
@@ -87,7 +87,7 @@ def measure_round(place, question):
 
 
 def joined(rounds):
-    """Merges the rows of several rounds into one row each, with medians."""
+    """Merges the corresponding rows of several rounds into one row, with medians and all times."""
     rows = []
     for same in zip(*rounds):
         row = dict(same[-1])

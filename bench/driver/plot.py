@@ -107,7 +107,8 @@ def is_time(test):
 
 
 def median_of_messages(row):
-    """Returns the median of a row, or None if no median was measured."""
+    """Returns the median of a row as a time or a rate, depending on the test, or None if no median
+    was measured."""
     if not row["p50_us"] or is_time(row["test"]):
         return row["p50_us"] or None
     if row["messages_per_s"] is None or row["avg_us"] is None:

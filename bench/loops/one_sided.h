@@ -128,7 +128,8 @@ class OneSidedLoops : private Measuring<OneSidedLoops<Backend>, Backend> {
   uint64_t next_stamp() { return (0x80 | (++stamps_ & 0x7f)) * 0x0101010101010101; }
   uint64_t stamped_bytes() const { return std::min<uint64_t>(point_.bytes, sizeof(uint64_t)); }
 
-  // Writes the stamp with one store if possible, because the put is about to load it.
+  // Writes the stamp to the end of slot 0, with one store if possible because the put is about to
+  // load it, and puts the slot.
   void put_stamped(uint64_t stamp) {
     uint8_t* end = backend_.send_slot(0) + point_.bytes;
     if (point_.bytes >= sizeof stamp) {

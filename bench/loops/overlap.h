@@ -57,8 +57,8 @@ class Overlap {
   static constexpr int kIdleTransfers = 20;
   static constexpr int kWarmupTransfers = 10;
 
-  // Durations of one transfer, both from the word that starts it: |done_us| until the data has
-  // arrived, |overall_us| until the computation and the receive have finished.
+  // Durations of one transfer, both counted from the word that starts it: |done_us| until the data
+  // has arrived, |overall_us| until the computation and the receive have finished.
   struct Transfer {
     double done_us;
     double overall_us;

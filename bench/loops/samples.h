@@ -54,8 +54,8 @@ class Samples {
   }
 
  private:
-  // Returns the percentile by the nearest-rank method: the smallest sample that is not below
-  // |fraction| of all samples.
+  // Returns the percentile by the nearest-rank method: the smallest sample such that at least
+  // |fraction| of all samples are not above it.
   double percentile(double fraction) const {
     const double rank = std::ceil(fraction * static_cast<double>(times_us_.size()));
     return times_us_[static_cast<size_t>(std::max(rank, 1.0)) - 1];

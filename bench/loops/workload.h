@@ -29,7 +29,7 @@ struct Point {
 struct Workload {
   std::string test;        // latency, bandwidth, put_latency, ...
   int64_t iterations = 0;  // 0: as many as fill |seconds|
-  int64_t warmup = -1;     // -1: a tenth of |iterations|, or the search for their number
+  int64_t warmup = -1;     // -1: a tenth of |iterations|; if that is 0, the search for it
   double seconds = 0.05;   // time for one pass over one point
   bool check = false;      // compare every byte
   bool samples = true;     // a second pass with a clock around every message, for percentiles

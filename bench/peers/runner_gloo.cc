@@ -99,7 +99,7 @@ class GlooBackend : public HostBuffers {
     at(in_, slot).recv(peer, kData);
     at(in_, slot).waitRecv();
   }
-  // The loops start slots in order, from 0.
+  // The loops start slots in order, from 0, so wait_all() waits for all slots up to the last one.
   void start_send(int peer, int slot) {
     at(out_, slot).send(peer, kData);
     sends_ = slot + 1;

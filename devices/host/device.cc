@@ -38,8 +38,8 @@ constexpr uint64_t kAlignment = 64;
 // data.
 constexpr uint64_t kPageAlignedFrom = 1u << 20;
 constexpr uint64_t kPage = 4096;
-// Upper bound on the size of an allocation. Larger allocations are refused, since rounding them up
-// could overflow.
+// Upper bound on the size of an allocation. It is the size of a process's address space on x86-64,
+// and small enough that rounding a size up cannot overflow.
 constexpr uint64_t kLargest = uint64_t{1} << 47;
 
 struct HostDevice {

@@ -20,8 +20,8 @@ struct Opened {
   Status status;
 };
 
-// Callback of dl_iterate_phdr(). Stores the path of an OpenCL loader that this process has loaded
-// under another name, such as a Python wheel's libOpenCL-1a2b3c.so.1.0.0.
+// Callback of dl_iterate_phdr(). Stores the path of an OpenCL loader that this process has loaded,
+// possibly under a name other than kLibrary, such as a Python wheel's libOpenCL-1a2b3c.so.1.0.0.
 int note_loader(dl_phdr_info* info, size_t /*size*/, void* out_path) {
   const std::string_view path = info->dlpi_name != nullptr ? info->dlpi_name : "";
   if (!path.substr(path.rfind('/') + 1).starts_with("libOpenCL")) return 0;

@@ -41,7 +41,7 @@ class Context {
  public:
   // Creates a new context for |device|.
   static Code make(const Api& api, cl_device_id device, std::unique_ptr<Context>* out_context);
-  // Takes over the reference |context|, whose context contains |device|.
+  // Takes ownership of |context|, a reference to an OpenCL context that contains |device|.
   Context(const Api& api, ContextReference context, cl_device_id device)
       : context_(std::move(context)),
         queue_(api, get(), device),
@@ -58,15 +58,16 @@ class Context {
   Notices& notices() { return notices_; }
   Reductions& reductions() { return reductions_; }
 
-  // Finds the allocation that contains |address|, which may be any value. This function and the
-  // next three accept both buffers and pointers. [any-thread]
+  // Finds the allocation that contains |address|, which may be any value. kNotFound: there is none.
+  // This function and the next three accept both buffers and pointers. [any-thread]
   Code find(const void* address, void** out_base, uint64_t* out_size);
   // Retains memory that the library has not allocated. buffers().release() releases it.
   Code retain(void* address, uint64_t size);
   // Returns the reason why retain() refuses the memory; "" if it does not refuse, or if the
   // vendor's call fails.
   const char* rule_against(void* address, uint64_t size);
-  // Locates the |size| bytes from |address| + |offset| for a copy.
+  // Locates the |size| bytes from |address| + |offset| for a copy. kInvalidArgument: |address| is
+  // not known. kOutOfRange: the bytes end past its allocation.
   Code locate(const void* address, uint64_t offset, uint64_t size, Location* out_location);
 
  private:

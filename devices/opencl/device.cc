@@ -291,7 +291,7 @@ Code OpenClDevice::copy_plane(Stream& stream, const Location& location, const De
 }
 
 // Copies rows between two locations, which are both in buffers or both given by pointers. The rows
-// are a single row, or form pictures (see are_pictures()).
+// are a single row, or, in buffers only, form pictures (see are_pictures()).
 Code OpenClDevice::copy_plane_between(Stream& stream, const Location& from,
                                       const DeviceRows& from_rows, const Location& to,
                                       const DeviceRows& to_rows) {
@@ -473,7 +473,8 @@ namespace {
 
 OpenClDevice& of(void* device) { return *static_cast<OpenClDevice*>(device); }
 
-// Converts |code| to the table's status type. On a failure, the device stores the vendor's error.
+// Converts |code| to the table's status type. If |code| reports a lost device, or a lack of memory
+// or resources, the device stores the vendor's error.
 hetcomm_status_t told(void* device, Code code) {
   if (code == Code::kDeviceLost || code == Code::kOutOfMemory || code == Code::kOutOfResources) {
     of(device).note_failure(take_failure());
@@ -481,7 +482,8 @@ hetcomm_status_t told(void* device, Code code) {
   return static_cast<hetcomm_status_t>(code);
 }
 
-// Calls |call| with the device's context and returns its result.
+// Calls |call| with the device's context, which is created if there is none yet, and returns its
+// result.
 template <typename Call>
 hetcomm_status_t in_context(void* device, Call&& call) {
   Context* context = nullptr;

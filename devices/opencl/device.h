@@ -17,7 +17,8 @@
 
 namespace hetcomm::opencl {
 
-// A stream consists of a queue, and the events of copies submitted since the last event_record().
+// A stream consists of a queue, and the events of the copies and reductions submitted since the
+// last event_record().
 struct Stream {
   cl_command_queue queue;
   std::vector<cl_event> copies;
@@ -27,9 +28,11 @@ struct Stream {
 // thread.
 class OpenClDevice {
  public:
-  // Creates a device with its own context. NOT_FOUND: no device matches the options.
+  // Creates a device that creates its own context on first use. NOT_FOUND: no device matches the
+  // options.
   static Result<std::unique_ptr<OpenClDevice>> create(const Options& options);
   // Creates a device for the first OpenCL device in a caller's context, which is retained.
+  // INVALID_ARGUMENT: |context| is not a cl_context.
   static Result<std::unique_ptr<OpenClDevice>> create_from(void* context);
   OpenClDevice(const OpenClDevice&) = delete;
   OpenClDevice& operator=(const OpenClDevice&) = delete;

@@ -76,7 +76,8 @@ Code Buffers::retain(void* name, uint64_t size) {
   return Code::kOk;
 }
 
-// Checks |buffer|, which looks like an object of this vendor.
+// Checks whether |buffer|, which looks like an object of this vendor, can be retained. Sets
+// |*out_whole| to its size, or |*out_rule| to the reason for the refusal.
 Code Buffers::check_named(cl_mem buffer, uint64_t size, uint64_t* out_whole,
                           const char** out_rule) const {
   const auto ask = [&](cl_mem_info what, auto* answer) {

@@ -41,7 +41,8 @@ class Buffers {
   }
   // Returns the reason why retain() refuses the buffer; "" if it does not refuse.
   const char* rule_against(void* name, uint64_t size);
-  // Returns the buffer called |name| if it is known and contains [offset, offset + size).
+  // Returns the buffer called |name| if it contains [offset, offset + size). kInvalidArgument: the
+  // name is not known. kOutOfRange: the buffer is shorter.
   Code check(const void* name, uint64_t offset, uint64_t size, cl_mem* out_buffer);
 
  private:

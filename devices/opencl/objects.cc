@@ -31,7 +31,8 @@ bool is_readable(const void* address) {
          errno == EINVAL;
 }
 
-// Reads the word at |address|, which may be any value. Returns false if it is not readable.
+// Reads the word at |address|, which may be any value. Returns false if |address| is not aligned or
+// not readable.
 bool read_word(const void* address, uintptr_t* out_word) {
   if (!is_aligned(address)) return false;
   const iovec to = {.iov_base = out_word, .iov_len = sizeof(*out_word)};

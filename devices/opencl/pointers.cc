@@ -52,7 +52,8 @@ Code Pointers::find(const void* pointer, void** out_base, uint64_t* out_size) co
       ask(CL_MEM_ALLOC_BASE_PTR_INTEL, &base) && base != nullptr) {
     ask(CL_MEM_ALLOC_SIZE_INTEL, &size);
   }
-  // Some vendors reject a foreign pointer with a status in this range. NVIDIA uses several of them.
+  // Some vendors reject a foreign pointer with a status in this range. NVIDIA uses several of these
+  // statuses.
   if (status <= CL_INVALID_VALUE && status >= CL_INVALID_DEVICE_PARTITION_COUNT) {
     return Code::kNotFound;
   }

@@ -25,9 +25,9 @@ struct Element {
 constexpr std::string_view kPlainLoad = "p[i]";
 constexpr std::string_view kPlainStore = "p[i] = v";
 
-// Returns the element for |type|. Integers are calculated unsigned and wrap around, except that the
-// minimum and maximum of signed integers are calculated signed. If there is no kernel for the type,
-// |memory| is empty.
+// Returns the element for |type|. Kernels treat integers as unsigned, so that they wrap around. For
+// the minimum and maximum, signed types stay signed. If there is no kernel for the type, |memory|
+// is empty.
 Element element_of(int32_t type, int32_t reduction) {
   const bool compares = reduction == HETCOMM_REDUCE_MIN || reduction == HETCOMM_REDUCE_MAX;
   const auto integer = [&](std::string_view with_sign, std::string_view without, bool has_sign,
@@ -156,7 +156,7 @@ bool Reductions::can_calculate(const Variant& variant) const {
          (known & needed) == needed;
 }
 
-// Compiles a kernel. Leaves |*out_kernel| null if compilation fails.
+// Compiles a kernel and runs it once. Leaves |*out_kernel| null if that fails.
 void Reductions::compile(const Variant& variant, cl_program* out_program, cl_kernel* out_kernel) {
   const auto& [type, reduction, first, out, division] = variant;
   const Element second_element = element_of(type, reduction);
@@ -194,8 +194,9 @@ void Reductions::compile(const Variant& variant, cl_program* out_program, cl_ker
   }
 }
 
-// Runs the kernel once with zero elements. Vendors complete the compilation only at the first
-// launch, which may have to wait for commands that are blocked in users' queues.
+// Runs the kernel once with zero elements, since vendors complete the compilation only at the first
+// launch. A later first launch might have to wait for commands that are blocked in users' queues.
+// Returns whether the run succeeded.
 bool Reductions::runs(cl_kernel kernel) const {
   constexpr size_t kItems = 64;
   const cl_ulong none = 0;

@@ -18,7 +18,7 @@ class Plugins {
  public:
   // Loads the shared libraries in the comma-separated list |paths|. None may provide one of the
   // |taken| kinds. on_load(path) is called before a library's code runs, so that a crash can be
-  // attributed. The text of a failure names the library. [any-thread]
+  // attributed to the library. The text of a failure names the library. [any-thread]
   static Result<Plugins> load(std::string_view paths, const std::vector<std::string_view>& taken,
                               const std::function<void(std::string_view)>& on_load);
 

@@ -56,7 +56,7 @@ Code SimDevice::stream_create(void** out_stream) {
 }
 
 void SimDevice::stream_destroy(void* stream) {
-  std::unique_ptr<SimStream> leaving;  // destroyed, which waits for it, after the lock is released
+  std::unique_ptr<SimStream> leaving;  // destroyed (which blocks) after the lock is released
   std::lock_guard lock(mutex_);
   const auto at = std::find_if(streams_.begin(), streams_.end(),
                                [&](const auto& own) { return own.get() == stream; });

@@ -244,8 +244,8 @@ hetcomm_communicator_explain(hetcomm_communicator_t* communicator, int32_t rank,
  * that no transport uses, each with the reason. |format| is HETCOMM_TOPOLOGY_TEXT, a table, or
  * HETCOMM_TOPOLOGY_JSON (hetcomm/topology.h). |capacity|, |out_text| and |*out_size| are as for
  * hetcomm_communicator_explain. OUT_OF_RANGE: there is no such rank, or no such device.
- * INVALID_ARGUMENT: |format| is unknown. Fails like hetcomm_context_topology if the machine's
- * topology cannot be read. [any-thread] */
+ * INVALID_ARGUMENT: |format| is neither of these. Fails like hetcomm_context_topology if the
+ * machine's topology cannot be read. [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_communicator_explain_pairings(
     hetcomm_communicator_t* communicator, int32_t rank, int32_t device, int32_t format,
     size_t capacity, char* out_text, size_t* out_size) HETCOMM_NOEXCEPT;

@@ -1,7 +1,7 @@
-/* Declares old names of functions, and functions that have moved to libhetcomm_plan. A program that
- * uses them includes this header as well as <hetcomm/hetcomm.h>, which does not include it. The
- * library still exports the functions, so programs that were linked against them keep working.
- * Version 1.0 will remove all of them. */
+/* Declares old names of functions, and functions that have moved to libhetcomm_plan.
+ * <hetcomm/hetcomm.h> does not include this header, so a program that uses these functions must
+ * include it. The library still exports them, so programs that were linked against them keep
+ * working. Version 1.0 will remove all of them. */
 #ifndef HETCOMM_COMPAT_H_
 #define HETCOMM_COMPAT_H_
 
@@ -51,6 +51,8 @@ typedef struct hetcomm_reshard_links {
  * links are unknown: there is no forecast, and AUTO selects BSR, or DIRECT for sums. |options| may
  * be NULL; the function uses only strategy, outer, slice_bytes and prove.
  *   INVALID_ARGUMENT  As for hetcomm_reshard_create(), or the link model is malformed.
+ *   OUT_OF_RANGE      |links| does not include a rank that holds a part. Other reasons are as for
+ *                     hetcomm_reshard_create().
  *   NOT_FOUND         The link model does not contain a rank's host or NIC.
  *   UNSUPPORTED       As for hetcomm_reshard_create().
  * [any-thread] */

@@ -77,8 +77,8 @@ HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_context_destroy(hetcomm_c
     HETCOMM_NOEXCEPT;
 
 /* Makes progress once, without waiting. The function is for callers that compute while data moves
- * and have no background thread. It does nothing while another thread makes progress, or sleeps
- * until there is work. [any-thread] */
+ * and have no background thread. It does nothing while another thread is making progress or is
+ * waiting for work. [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_context_progress(hetcomm_context_t* context)
     HETCOMM_NOEXCEPT;
 

@@ -20,7 +20,7 @@
  * memory was freed and the device can detect this; the same applies to find(). A function that
  * creates an object fails with INVALID_ARGUMENT if an argument is NULL or is not an object of this
  * device. The library treats a status that is neither in this comment nor in the function's own as
- * DEVICE_LOST, and its error text has the original status.
+ * DEVICE_LOST, and reports the original status in the error text.
  *
  * An address is the vendor's reference to memory: a pointer that the CPU can access, a pointer that
  * it cannot access, or a handle. The library never adds an offset to an address, but passes the two

@@ -72,7 +72,7 @@
  *            functions do nothing, and a query that only reads data in the handle may still
  *            succeed.
  *
- * C++        No exception crosses this boundary. */
+ * C++        No function of the library throws an exception. */
 #ifndef HETCOMM_HETCOMM_H_
 #define HETCOMM_HETCOMM_H_
 

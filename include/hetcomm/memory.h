@@ -97,11 +97,13 @@ HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
 hetcomm_device_add(hetcomm_context_t* context, const struct hetcomm_device* device,
                    int32_t* out_device) HETCOMM_NOEXCEPT;
 
-/* Abandons device |device|, which hangs: its copies never complete, nor do operations that wait for
- * them, even after their deadline or a cancel. |reason|, which may be NULL, appears in error texts.
+/* Abandons device |device| because it has hung. The copies of a hung device never complete.
+ * Operations that wait for such copies do not end either, even after their deadline or a cancel.
+ * |reason|, which may be NULL, appears in error texts.
  *
  * All pending operations that use memory of the device, or that wait for one of its streams, end
- * with DEVICE_LOST soon after this call. Calls that wait for its copies return DEVICE_LOST too.
+ * with DEVICE_LOST soon after this call. Calls that wait for copies of the device return
+ * DEVICE_LOST too.
  * Other ranks are notified of these failures. Later calls that use the device return DEVICE_LOST.
  * Collective operations and reshard executions are an exception: because other ranks depend on
  * them, they are accepted, and then end with DEVICE_LOST. Other devices and host memory continue to
@@ -120,11 +122,11 @@ hetcomm_device_add(hetcomm_context_t* context, const struct hetcomm_device* devi
  * ended when the context is destroyed, these objects and the device are kept until the process
  * exits.
  *
- * If a vendor's function does not return, its thread stays blocked, and this call cannot unblock
- * it.
+ * If a vendor's function does not return, the thread that has called it stays blocked, and this
+ * call cannot unblock that thread.
  *   INVALID_ARGUMENT   The CPU can access the device's memory. This includes the host.
  *   OUT_OF_RANGE       There is no such device.
- * HETCOMM_DEVICE_TIMEOUT sets the time after which the log reports that a device hangs.
+ * HETCOMM_DEVICE_TIMEOUT sets the time after which the log reports that a device has hung.
  * HETCOMM_DEVICE_TIMEOUT_ABANDON=on also abandons the device at that time. [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_device_abandon(
     hetcomm_context_t* context, int32_t device, const char* reason) HETCOMM_NOEXCEPT;

@@ -123,9 +123,9 @@ typedef struct hetcomm_remote_memory_info_t {
   uint64_t size_bytes;
 } hetcomm_remote_memory_info_t;
 
-/* Makes a remote memory from the |size| |bytes| that hetcomm_memory_export() wrote, which are
- * copied. The call does not communicate. The caller must destroy the remote memory before
- * |communicator|.
+/* Makes a remote memory from |bytes|, the description of |size| bytes that hetcomm_memory_export()
+ * wrote. The description is copied. The call does not communicate. The caller must destroy the
+ * remote memory before |communicator|.
  *   INVALID_ARGUMENT   The bytes are malformed.
  *   PERMISSION_DENIED  The memory is registered on a communicator that shares no connections with
  *                      |communicator|: the two are of different jobs or epochs, or are not related

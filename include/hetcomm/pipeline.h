@@ -75,7 +75,7 @@ HETCOMM_API const char* hetcomm_pipeline_version_string(void) HETCOMM_NOEXCEPT;
  * failed. The string is borrowed until this thread's next call of this library. [any-thread] */
 HETCOMM_API const char* hetcomm_pipeline_last_error(void) HETCOMM_NOEXCEPT;
 
-/* Kinds of steps. The numbers between them belong to actions without a callback, such as sends. */
+/* Kinds of steps. The missing numbers belong to actions without a callback, such as sends. */
 enum {
   HETCOMM_PIPELINE_FORWARD = 0,
   HETCOMM_PIPELINE_BACKWARD = 1,     /* gradients of inputs and of weights */
@@ -180,8 +180,9 @@ typedef struct hetcomm_pipeline_chunk {
   hetcomm_pipeline_callback_t reshard;
 } hetcomm_pipeline_chunk_t;
 
-/* Performs two steps, in any order or concurrently. The schedule dualpipe-v has such pairs, and so
- * do schedules with actions like "(0F7;7B3)OVERLAP_F_B". */
+/* Performs two steps, in any order or concurrently. The rules for hetcomm_pipeline_function_t
+ * apply. The schedule dualpipe-v has such pairs, and so do schedules with actions like
+ * "(0F7;7B3)OVERLAP_F_B". */
 typedef hetcomm_status_t (*hetcomm_pipeline_pair_t)(void* user_data,
                                                     const hetcomm_pipeline_action_t* first,
                                                     const hetcomm_pipeline_action_t* second);
@@ -333,10 +334,11 @@ typedef struct hetcomm_pipeline_totals {
   int32_t reserved;
 } hetcomm_pipeline_totals_t;
 
-/* Replaces each of |count| |values|, such as losses and token counts, by its sum over all ranks.
- * Also fills in |totals| unless it is NULL. |count| is at most 4096. All ranks add in the same
- * order. Collective: every rank makes the call between two runs, with the same |count|. Work in
- * streams that modifies the gradients must have ended. If the call fails, |values| are unchanged.
+/* Replaces each of the |count| numbers in |values|, such as losses and token counts, by its sum
+ * over all ranks. Also fills in |totals| unless it is NULL. |count| is at most 4096. All ranks add
+ * in the same order. Collective: every rank makes the call between two runs, with the same |count|.
+ * Work in streams that modifies the gradients must have ended. If the call fails, |values| are
+ * unchanged.
  *   INVALID_ARGUMENT  |values| is NULL, |count| is too large, or a field of |totals| is invalid;
  *                     the other ranks get ABORTED.
  *   MISMATCH          Ranks request different values or norms.

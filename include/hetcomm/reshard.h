@@ -188,9 +188,10 @@ typedef struct hetcomm_degrees {
  * 0 dimensions, and is treated as one dimension of one element. A tensor with a dimension of length
  * 0 needs no boxes. The arrays are copied. |options| may be NULL. Boxes of one rank may overlap in
  * its memory: such a layout can be a source, but not a destination.
- *   INVALID_ARGUMENT  The parts are inconsistent: there is a gap, an overlap, a box outside the
- *                     tensor, a rank that holds an element twice, or a box whose strides map two
- *                     elements to the same location. The text names the first faulty rank and box.
+ *   INVALID_ARGUMENT  There are more than HETCOMM_MAX_DIMENSIONS dimensions. Or the parts are
+ *                     inconsistent: there is a gap, an overlap, a box outside the tensor, a rank
+ *                     that holds an element twice, or a box whose strides map two elements to the
+ *                     same location. The text names the first faulty rank and box.
  *   OUT_OF_RANGE      There are more than 2^22 parts.
  * [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_layout_from_parts(
@@ -200,8 +201,9 @@ HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_layout_from_parts(
 /* Makes a layout from a mesh of ranks, with one placement for each axis. The mesh has |axis_count|
  * axes; axis i has |axes|[i] ranks. |ranks| lists the ranks of the mesh, with the last axis varying
  * fastest. The arrays are copied. |options| may be NULL.
- *   INVALID_ARGUMENT  A rank occurs twice, an axis has no ranks, or a dimension does not exist or
- *                     cannot be cut; the text names the axis.
+ *   INVALID_ARGUMENT  There are more than HETCOMM_MAX_DIMENSIONS dimensions or 2^22 ranks, a rank
+ *                     occurs twice, an axis has no ranks, or a dimension does not exist or cannot
+ *                     be cut. The text names the axis.
  *   OUT_OF_RANGE      There are more than 16 axes.
  * [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_layout_from_mesh(
@@ -382,8 +384,9 @@ typedef struct hetcomm_reshard_options {
  *   INVALID_ARGUMENT  There are no tensors, shapes differ, types cannot be converted, an option is
  *                     invalid, or two boxes of a destination overlap in the memory of a rank (boxes
  *                     that only interleave do not overlap).
- *   OUT_OF_RANGE      A rank of a layout is not in the communicator, in_flight is above 1024, or
- *                     the weight is above HETCOMM_QUEUE_MAX_WEIGHT.
+ *   OUT_OF_RANGE      A rank of a layout is not in the communicator, in_flight is above 1024, the
+ *                     weight is above HETCOMM_QUEUE_MAX_WEIGHT, or there are more than 2^24
+ *                     tensors.
  *   UNSUPPORTED       The strategy does not support the layouts, BOOL would be averaged, or source
  *                     and destination both have multiple terms and different divisors.
  * The text names the tensor, and the first faulty rank and box. [any-thread] */
@@ -400,8 +403,8 @@ HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_reshard_create(
  * layouts make this call with the same arguments. The call does not wait for other ranks. It does
  * not change |reshard|, which the caller must still destroy.
  *   PEER_LOST         A box was held only by lost ranks; the text names tensor, box and rank.
- *   INVALID_ARGUMENT  As for hetcomm_layout_after_loss().
- * Other errors are those of hetcomm_reshard_create(). [any-thread] */
+ * Other errors are those of hetcomm_layout_after_loss() and hetcomm_reshard_create().
+ * [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_reshard_rebuild(
     const hetcomm_reshard_t* reshard, hetcomm_communicator_t* communicator, const int32_t* ranks,
     size_t rank_count, hetcomm_reshard_t** out_reshard) HETCOMM_NOEXCEPT;

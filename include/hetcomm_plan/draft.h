@@ -1,5 +1,5 @@
 /* Declares functions that make and draw layouts and reshard plans without a running job.
- * reshard/README.md describes the documents. */
+ * reshard/README.md describes the JSON documents that they read and write. */
 #ifndef HETCOMM_PLAN_DRAFT_H_
 #define HETCOMM_PLAN_DRAFT_H_
 
@@ -10,8 +10,8 @@ extern "C" {
 #endif
 
 /* Writes |layout| in |form|: TEXT has one line for each part, and JSON has the list of all parts.
- * |layout| is a JSON document that describes a layout by its parts, by a mesh of ranks with a
- * placement for each axis, or by the parallel degrees of activations.
+ * |layout| is a JSON document of at most 1 GiB. It describes a layout by its parts, by a mesh of
+ * ranks with a placement for each axis, or by the parallel degrees of activations.
  *   INVALID_ARGUMENT  |form| is unknown, or the layout is malformed or inconsistent; the text names
  *                     the entry, or the rank and box.
  *   UNSUPPORTED       The layout has a different version, or |form| is SVG.

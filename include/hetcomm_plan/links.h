@@ -1,5 +1,5 @@
 /* Declares functions that infer, draw and query link models, which have the rates and latencies
- * between hosts. topology/README.md describes the documents. */
+ * between hosts. topology/README.md describes the JSON documents that they read and write. */
 #ifndef HETCOMM_PLAN_LINKS_H_
 #define HETCOMM_PLAN_LINKS_H_
 

@@ -1,5 +1,5 @@
 /* Declares a function that draws a machine: its accelerators, its NICs, and the links between them.
- * topology/README.md describes the document. */
+ * topology/README.md describes the JSON document that it reads. */
 #ifndef HETCOMM_PLAN_MACHINE_H_
 #define HETCOMM_PLAN_MACHINE_H_
 

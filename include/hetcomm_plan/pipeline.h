@@ -1,5 +1,5 @@
 /* Declares functions that check and simulate pipeline plans without a running job.
- * pipeline/README.md describes the documents. */
+ * pipeline/README.md describes the JSON documents that they read and write. */
 #ifndef HETCOMM_PLAN_PIPELINE_H_
 #define HETCOMM_PLAN_PIPELINE_H_
 

@@ -1,5 +1,5 @@
 /* Declares a function that makes, checks and simulates pipeline schedules without a running job.
- * pipeline/README.md describes the documents. */
+ * pipeline/README.md describes the JSON documents that it reads and writes. */
 #ifndef HETCOMM_PLAN_SCHEDULE_H_
 #define HETCOMM_PLAN_SCHEDULE_H_
 

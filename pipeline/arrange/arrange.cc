@@ -67,7 +67,8 @@ void offer_flat(const ArrangeProblem& problem, const std::vector<bool>& recomput
   best.offer(zero_bubble_h2(stages, problem.micro_batches));
 }
 
-// Offers the known schedules that assign stages to ranks in the same way as |problem|.
+// Offers the known schedules that have the steps of |problem| and assign stages to ranks in the
+// same way.
 void offer_known(const ArrangeProblem& problem, Best& best) {
   const uint32_t ranks = problem.ranks();
   const uint32_t stages = problem.stages();
@@ -90,8 +91,8 @@ void offer_known(const ArrangeProblem& problem, Best& best) {
   }
 }
 
-// Offers the schedules that the list scheduler makes with several rules, until |effort| is used up.
-// Subtracts the steps of each schedule from |effort|.
+// Offers the schedules that the list scheduler makes with several rules, until |effort| is used up
+// and there is at least one schedule. Subtracts the steps of each schedule from |effort|.
 void offer_lists(const ArrangeProblem& problem, Best& best, uint64_t& effort) {
   const uint32_t stages = problem.stages();
   const uint64_t steps = uint64_t{3} * stages * problem.micro_batches;
@@ -116,7 +117,8 @@ void offer_lists(const ArrangeProblem& problem, Best& best, uint64_t& effort) {
   }
 }
 
-// Returns a lower bound for the time of any schedule: the time of all steps on the slowest rank.
+// Returns a lower bound for the time of any schedule: the time of all steps on the slowest rank,
+// without recomputations.
 uint64_t bound_ns(const ArrangeProblem& problem) {
   const std::vector<StageTime>& times = problem.times.stages;
   std::vector<uint64_t> work(problem.ranks());

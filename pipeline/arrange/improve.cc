@@ -100,7 +100,7 @@ class Improver {
     return gives_input_grad(one.kind) && gives_input_grad(other.kind) &&
            one.stage == other.stage + 1;
   }
-  // Returns the rank of a step in the order of one stage and micro-batch.
+  // Returns the position of a kind of step among the steps of one stage and micro-batch.
   static int order_of(Kind kind) {
     switch (kind) {
       case Kind::kForward:

@@ -16,8 +16,9 @@ struct ImproveOptions {
 };
 
 // Returns the best schedule that was found, which takes no longer than |schedule|. |schedule| must
-// consist of steps without pairs, be within the limits, and be possible to simulate. Otherwise it
-// is returned unchanged. The same arguments give the same schedule on every machine.
+// be within the limits and possible to simulate. If it contains pairs, or actions other than
+// computations, it is returned unchanged. The same arguments give the same schedule on every
+// machine.
 Schedule improve(const ArrangeProblem& problem, const Schedule& schedule,
                  const ImproveOptions& options);
 

@@ -20,7 +20,9 @@ enum class WeightRule : uint8_t {
   kFirst,        // if the next step would have to wait, or a forward step is waiting for memory
 };
 struct ListRule {
-  std::vector<uint32_t> warmups;  // indexed by stage: forward steps come first below this number
+  // Indexed by stage. If a forward and a backward step could start at the same time, the forward
+  // step runs first as long as fewer than this number of micro-batches are between the two.
+  std::vector<uint32_t> warmups;
   WeightRule weight = WeightRule::kFillsGaps;
 };
 

@@ -78,8 +78,8 @@ Status judge(const std::vector<Verdict>& verdicts) {
   return {};
 }
 
-// Returns memory for the verdicts of all ranks. The other ranks wait for this one, so it retries
-// for about a second if memory is lacking.
+// Returns memory for the verdicts of all ranks. If memory is lacking, retries for about a second,
+// because the other ranks are waiting for this one.
 Result<std::vector<Verdict>> make_room(size_t ranks) {
   constexpr int kTrials = 1000;
   for (int i = 0; i < kTrials; ++i) {

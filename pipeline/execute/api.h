@@ -41,7 +41,8 @@ inline Status wait_and_clear(hetcomm_request_t*& request, uint64_t timeout_ns) {
   request = nullptr;
   return of_operation(completion);
 }
-// Returns whether the operation has ended. If it has, sets |request| to nullptr.
+// Returns whether the operation has ended. If it has, sets |request| to nullptr, and if it has
+// failed, returns its failure.
 inline Result<bool> test_and_clear(hetcomm_request_t*& request) {
   hetcomm_completion_t completion;
   const hetcomm_status_t status = hetcomm_request_test(request, &completion);

@@ -125,7 +125,7 @@ Status Channel::allocate_tensor(const ChannelPlace& place, size_t index) {
   const uint64_t most =
       bytes_of(lengths_.back().tensors[index].type, lengths_.back().shapes[index]);
   const uint64_t distance = (most + kAlignment - 1) / kAlignment * kAlignment;
-  // A layout has at most 2^48 elements, so the product below does not overflow.
+  // The comparison divides, because the product could overflow.
   if (distance > kMaxBytes / buffers_.size()) {
     return {Code::kOutOfRange,
             fmt::format("tensor '{}' needs {} buffers of {} bytes",

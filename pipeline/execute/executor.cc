@@ -23,8 +23,8 @@ uint32_t flags_of(RunKind kind) {
   return kind == RunKind::kEvaluate ? HETCOMM_PIPELINE_EVALUATE : 0;
 }
 
-// Returns the text with which the other ranks end with ABORTED. A rank that has detected the loss
-// of a rank by itself reports that instead.
+// Returns the error text for the other ranks, which end with ABORTED. A rank that has itself
+// detected the loss of a rank reports that loss instead.
 std::string text_for_others(uint32_t rank, const Status& failure) {
   return fmt::format("the pipeline ended on rank {} with {}: {}", rank, code_name(failure.code()),
                      printable_beginning(failure.text(), 800));
@@ -335,7 +335,8 @@ Status Executor::perform(const RunWish& wish) {
   return ended;
 }
 
-// Called with the first step, so a run that fails earlier keeps the record of the previous run.
+// Called with the first step, or at the end of a run without steps. A run that fails earlier
+// therefore keeps the record of the previous run.
 void Executor::begin_record() {
   if (std::exchange(is_recorded_, true)) return;
   record_.step = limits_.step;
@@ -385,7 +386,7 @@ Status Executor::check_run() {
   return limits_.left_ns().status();
 }
 
-// Calls the trainer's interrupt callback, and checks the run.
+// Calls the trainer's interrupt callback, if there is one, and checks the run.
 Status Executor::check_waiting() {
   if (limits_.patience.ask) HETCOMM_RETURN_IF_ERROR(limits_.patience.ask());
   return check_run();
@@ -411,7 +412,8 @@ Status Executor::wait_for(size_t index, StepRecord& record) {
   return ready;
 }
 
-// If the step had to wait, sets |has_data_ns| to the time at which the last data arrived.
+// Waits until the data of |micro_batch| has arrived on the channels |taken|. If it had to wait,
+// sets |has_data_ns| to the time at which the last data arrived.
 Status Executor::wait_for_data(const std::vector<uint32_t>& taken, uint32_t micro_batch,
                                uint64_t& has_data_ns) {
   for (const uint32_t channel : taken) {
@@ -647,8 +649,7 @@ std::string Executor::describe_place() const {
 }
 
 // Aborts the communicator, and those that were split from it, on all ranks. If memory is lacking,
-// it retries until the time limit of the run. Without such a limit, it retries for
-// |wait_limit_ns_|.
+// retries until the time limit of the run, or without such a limit, for |wait_limit_ns_|.
 void Executor::announce(const Status& failure) {
   Status told = status_of([&] {
     return of_call(hetcomm_communicator_abort(communicator_.get(),
@@ -686,7 +687,7 @@ Status Executor::fail(const Status& failure) {
   terms_.drain();
   drain(meeting_);
   if (sums_) sums_->drain();
-  // These two codes would tell the caller that no run has begun.
+  // kInvalidArgument and kBusy would mean to the caller that no run has begun.
   ended_ = !says_none_began ? told : status_or_code(Code::kInternal, [&] {
     return fmt::format("{} ({})", told.text(), code_name(told.code()));
   });

@@ -92,7 +92,8 @@ class Executor {
   // Runs |count| steps beginning with |first|: one step, or the two steps of a pair.
   Status perform_steps(size_t first, size_t count);
   Status at_step(const Status& failure, size_t index) const;
-  // Fails if the run has been cancelled or aborted, or its time limit has passed.
+  // Makes progress, and fails if the run has been cancelled or aborted, if its time limit has
+  // passed, or if the ranks have been found to have different terms.
   Status check_run();
   Status check_waiting();
   Status wait_for(size_t index, StepRecord& record);

@@ -329,8 +329,8 @@ Status GradientSums::split(const ChannelPlace& place) {
   return {};
 }
 
-// Returns whether the sum can be formed in place. The bucket must be one large piece without gaps
-// that no other set of this rank uses.
+// Returns whether the sum can be formed in place. The bucket must be one large piece without gaps,
+// whose result this rank keeps, and that no other set of this rank uses.
 bool GradientSums::is_dense(const SumBucket& bucket) const {
   const SumPiece& piece = bucket.pieces.front();
   if (bucket.pieces.size() != 1 || !piece.keeps_result || !piece.is_in_one_set) return false;

@@ -24,10 +24,11 @@ class LoadedPlan {
   LoadedPlan(const LoadedPlan&) = delete;
   LoadedPlan& operator=(const LoadedPlan&) = delete;
 
-  // Fails if |trainer| lacks a callback, or has a stream of a wrong device.
+  // Fails if |trainer| has the wrong number of chunks or lacks a callback, or if its stream is of
+  // another device or is held.
   Status check_trainer(const Trainer& trainer) const;
-  // Fails unless this plan has the same stages on the same ranks as |other|, and the same tensors
-  // between them.
+  // Fails if this plan differs from |other| in more than schedules, live limits, transfer settings
+  // of boundaries, and provenance.
   Status check_like(const LoadedPlan& other) const;
   // Fails if sums could start before the gradients are complete on the stream of |trainer|.
   Status check_sums(const Trainer& trainer) const;

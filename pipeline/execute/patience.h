@@ -20,7 +20,8 @@ struct Patience {
 };
 
 // Calls wait(ns) until it returns a status. It returns nullopt if |ns| has passed without a result.
-// Fails with kTimedOut when the limit of |patience| is reached.
+// Fails with kTimedOut when the limit of |patience| is reached, and with the failure of
+// |patience.ask| if that fails first.
 template <typename Wait>
 Status wait_patiently(const Patience& patience, Wait&& wait) {
   for (uint64_t waited_ns = 0; waited_ns < patience.wait_ns;) {

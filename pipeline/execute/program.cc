@@ -138,9 +138,10 @@ class ProgramMaker {
     }
   }
 
-  // Counts the buffers of each channel. When an item is taken, a receive is posted for the item
-  // |in_flight| positions later. A channel therefore needs |in_flight| buffers in addition to those
-  // that are being read. The two steps of a pair begin together.
+  // Counts the buffers of each channel. A sending channel needs |in_flight| buffers. A receiving
+  // one also needs buffers for the items that are being read, because taking an item posts a
+  // receive for the item |in_flight| positions later. A local one needs buffers for the items that
+  // are written or read. The two steps of a pair begin together.
   void count_buffers() {
     std::vector<uint32_t> held(program_.channels.size());
     std::vector<uint32_t> most(program_.channels.size());

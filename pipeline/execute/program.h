@@ -52,7 +52,8 @@ struct ProgramStep {
   bool releases_inputs = false;
   // True if no later step reads the stage's output gradients of the micro-batch.
   bool releases_output_grads = false;
-  bool ends_gradients = false;  // true for the last step that changes the stage's gradients
+  // True for the stage's REDUCE_GRAD, or without it, for the last step that changes its gradients.
+  bool ends_gradients = false;
 };
 
 struct Program {
@@ -81,7 +82,7 @@ inline constexpr size_t kRunKinds = 2;
 Program program_of(const PipelinePlan& plan, const std::vector<PipelineView>& views, uint32_t rank,
                    RunKind kind);
 
-// Returns a text such as "forward step of micro-batch 3 in stage 2".
+// Returns a string such as "forward step of micro-batch 3 in stage 2".
 std::string describe(const Action& action);
 
 }  // namespace hetcomm::pipeline

@@ -31,7 +31,7 @@ std::string name_of(const HeldGradient& gradient) {
   return fmt::format("gradient {} of item {}", gradient.index, gradient.item);
 }
 
-// SharedTensor describes the parts of one tensor that all ranks hold.
+// SharedTensor records which parts of one tensor each rank holds.
 class SharedTensor {
  public:
   explicit SharedTensor(const HeldGradient& first) : first_(first), cuts_(first.shape.size()) {}
@@ -57,7 +57,8 @@ class SharedTensor {
     return {};
   }
 
-  // Calls use(box, sets of ranks) for each piece, in index order.
+  // Calls use(box, sets of ranks) for each piece that a rank holds, in index order. Stops at the
+  // first failure.
   template <typename Use>
   Status for_each_piece(Use&& use) const {
     std::vector<std::vector<uint64_t>> cuts;

@@ -73,7 +73,7 @@ struct SumPlan {
 
 // Plans the sums of |rank|. |held| has the gradients that each rank holds. Fails with
 // kInvalidArgument if ranks disagree about a tensor or its layout, if a rank of a layout does not
-// hold its part, or if a rank holds several terms. The text names the rank, the item and the
+// hold its part, or if a rank holds several terms. The error text names the rank, the item and the
 // tensor. Fails with kOutOfRange if a tensor is cut into more than 2^20 pieces.
 Result<SumPlan> plan_sums(const std::vector<std::vector<HeldGradient>>& held, uint32_t rank);
 

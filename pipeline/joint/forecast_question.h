@@ -24,9 +24,9 @@ struct ForecastQuestion {
   std::vector<ItemBytes> items;         // indexed by item
 };
 
-// Parses a document. Fails with kInvalidArgument for a malformed document. The text names the line
-// of a syntax error, or the path of a wrong entry. Fails with kNotFound if the link model lacks a
-// host or a NIC, with kUnsupported if the version of the document is not supported, and as
+// Parses a document. Fails with kInvalidArgument for a malformed document. The error text names the
+// line of a syntax error, or the path of a wrong entry. Fails with kNotFound if the link model
+// lacks a host or a NIC, with kUnsupported if the version of the document is not supported, and as
 // check_plan() does.
 Result<ForecastQuestion> parse_forecast_question(std::string_view json);
 

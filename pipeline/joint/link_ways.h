@@ -24,9 +24,9 @@ class LinkWays {
   explicit LinkWays(const reshard::Links& links);
 
   // Returns the route of a transfer that performs |hops| one after the other, in |slices|. Each hop
-  // occupies a resource for the time that all its bytes take there. If the rate of a single
-  // transfer is limited, the hop also occupies a stream of its own, named after |name| and the
-  // number of the hop. Data that is not moved between ranks takes no time.
+  // occupies a resource for the time that all its bytes take there. If the limited rate of a single
+  // transfer determines the time of a hop, the hop also occupies a separate resource, named after
+  // |name| and the number of the hop. Data that is not moved between ranks takes no time.
   Route way_of(const std::vector<reshard::Messages>& hops, uint32_t slices,
                const std::string& name);
 

@@ -44,7 +44,7 @@ struct PlanRoutes {
 // are consecutive. Weights are gathered in a ring of the ranks that hold the same part of a stage,
 // (n - 1) / n each. Where tensor degrees differ, gradients are cut as finely as the finest of them.
 // Boundaries between stages that are not consecutive take no time. Fails as reshard plans do. The
-// text names the boundary. Fails with kOutOfResources if there are too many sums.
+// error text names the boundary. Fails with kOutOfResources if there are too many sums.
 Result<PlanRoutes> routes_of(const PipelinePlan& plan, const std::vector<PipelineView>& views,
                              const reshard::Links& links, const std::vector<ItemBytes>& items);
 

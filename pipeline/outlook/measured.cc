@@ -68,7 +68,7 @@ struct TracedPair {
   uint64_t ns = 0;
 };
 
-// The measured times of the steps of all stages.
+// The measured times of the steps of one rank.
 class Samples {
  public:
   explicit Samples(uint32_t stages) : times_(stages) {}
@@ -115,7 +115,7 @@ class Samples {
 };
 
 // Returns the times of the steps of a stage. Times for kinds that the schedule lacks are derived
-// from the others.
+// from the others. Sets |is_split| to whether the stage has W steps.
 StageTime stage_time(StepTimes& times, bool& is_split) {
   const auto of = [&](Kind kind) {
     std::vector<uint64_t>& own = times[static_cast<size_t>(kind)];

@@ -52,8 +52,8 @@ struct MeasuredRun {
   // pairs.
   std::optional<uint32_t> overlap_ppm;
   // Indexed by the stage before the boundary: the time from the end of a step until its data has
-  // arrived. Absent if no step waited for data in one of the directions, so that the schedule hides
-  // the transfer.
+  // arrived. Absent if both stages are on one rank, or if no step waited for data in one of the
+  // directions, because the schedule hid the transfer.
   std::vector<std::optional<uint64_t>> transfer_ns;
   // Indexed by rank and action, the maximum over the ranks of a stage. 0 for actions that are not
   // computations.

@@ -221,9 +221,10 @@ class Simulation {
   std::optional<RoutedInput> routed_;
 };
 
-// Returns numbers of items in flight with which no step waits for a free buffer. Starts with the
-// numbers that the schedule needs, and raises all boundaries equally until that costs no time. Then
-// lowers each boundary as far as that costs no time.
+// Returns numbers of items in flight with which an iteration takes no longer than with any number.
+// Starts with the numbers that the schedule needs, and raises all of them equally until that is the
+// case. Then lowers each number as far as possible, unless the schedule is so large that this would
+// take too long.
 Result<std::vector<uint32_t>> find_in_flight(const Schedule& schedule, Simulation& simulation) {
   Result<std::vector<uint32_t>> needed = needed_in_flight(schedule);
   if (!needed.ok()) return needed;

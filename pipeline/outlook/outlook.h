@@ -18,7 +18,7 @@ namespace hetcomm::pipeline {
 struct Outlook {
   Schedule schedule;
   std::vector<uint32_t> exposed;  // as ScheduleQuestion::exposed
-  // Indexed by boundary: the given items in flight, or enough that no step waits for a free buffer.
+  // Indexed by boundary: the given items in flight, or enough that their number costs no time.
   // Empty at the levels that have transfers. 0 between pipelines.
   std::vector<uint32_t> in_flight;
   std::vector<int64_t> peaks;      // indexed by rank, in the unit of the question's memory
@@ -82,7 +82,7 @@ std::string to_json(const Outlook& outlook);
 std::string to_chrome_trace(const Outlook& outlook);
 // Returns a Gantt chart. Fails with kUnsupported if there is too much to draw.
 Result<std::string> to_svg(const Outlook& outlook);
-// Returns a Gantt chart that shows |run| below the forecast of each rank.
+// Returns a Gantt chart that shows |run| below the forecast of each rank. Fails as to_svg() above.
 Result<std::string> to_svg(const Outlook& outlook, const MeasuredRun& run);
 
 }  // namespace hetcomm::pipeline

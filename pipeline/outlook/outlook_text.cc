@@ -63,8 +63,7 @@ std::string pipelines_text(const Outlook& outlook) {
   return text;
 }
 
-// Returns a text with the share of the longest path that waits for transfers, and for which
-// boundaries.
+// Describes the share of the longest path that waits for transfers, in total and for each boundary.
 std::string path_text(const Outlook& outlook) {
   uint64_t transfers = 0;
   uint64_t gathers = 0;

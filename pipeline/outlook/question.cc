@@ -27,7 +27,7 @@ constexpr std::string_view kQuestionFormat = "hetcomm schedule question";
 constexpr uint64_t kQuestionVersion = 1;
 constexpr int kNesting = 8;
 constexpr uint64_t kMaxLimit = uint64_t{1} << 60;  // in activations or bytes
-constexpr uint64_t kMaxEffort = 100'000'000'000;   // about one or two hours
+constexpr uint64_t kMaxEffort = 100'000'000'000;   // at most about 6 hours
 constexpr size_t kMaxHops = 64;                    // hops of a route, and resources of a hop
 constexpr size_t kMaxTraces = size_t{1} << 16;
 constexpr std::string_view kArranged = "arranged";
@@ -138,7 +138,8 @@ class QuestionReader {
     if (!status.ok()) fields.fail("actions", fmt::format("are wrong: {}", status.text()));
   }
 
-  // Fails if a schedule would take too much time or memory.
+  // Fails if a schedule has more than kMaxQuestionSteps, so that it would take too much time or
+  // memory.
   void refuse_many(uint64_t ranks, uint64_t chunks, uint64_t micro_batches) {
     const uint64_t steps = ranks * chunks * micro_batches;
     if (!failure_.ok() || steps <= kMaxQuestionSteps) return;

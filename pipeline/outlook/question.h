@@ -33,11 +33,11 @@ struct ScheduleQuestion {
   std::vector<uint64_t> stage_limits;
 };
 
-// Parses a document. Fails with kInvalidArgument for a malformed document. The text names the line
-// of a syntax error, or the path of a wrong entry. Fails with kNotFound for an unknown schedule
-// name, with kUnsupported if the version of the document is not supported, with kOutOfResources if
-// stages times micro-batches exceed kMaxQuestionSteps, and with kOutOfRange if a schedule has to be
-// arranged and no order meets the limits.
+// Parses a document. Fails with kInvalidArgument for a malformed document. The error text names the
+// line of a syntax error, or the path of a wrong entry. Fails with kNotFound for an unknown
+// schedule name, with kUnsupported if the version of the document is not supported, with
+// kOutOfResources if stages times micro-batches exceed kMaxQuestionSteps, and with kOutOfRange if a
+// schedule has to be arranged and no order meets the limits.
 Result<ScheduleQuestion> parse_question(std::string_view json);
 
 }  // namespace hetcomm::pipeline

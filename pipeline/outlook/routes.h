@@ -46,7 +46,8 @@ std::vector<BoundaryTime> boundary_times(const std::vector<QuestionRoute>& route
 
 // Assigns a route to each transfer of |schedule|. A boundary without a route has a link of its own,
 // with the time in |times|. Fails with kInvalidArgument if a route is for a stage or a boundary
-// that does not exist, or if two routes are for the same one.
+// that does not exist, if two routes are for the same one, or if a stage lacks the action that
+// starts its gather or reduction.
 Result<RoutedInput> routed_input(const Schedule& schedule, const PipelineTimes& times,
                                  const std::vector<QuestionRoute>& routes);
 

@@ -27,7 +27,7 @@ constexpr double kGain = 0.01;
 // Relative to the longest stage. Boundaries below this fraction do not count as slow, and smaller
 // differences between times are ignored.
 constexpr double kSlight = 0.02;
-// The number of steps to simulate in the search for an order: takes some tenths of a second.
+// The number of steps to simulate in the search for an order, which takes less than a second.
 constexpr uint64_t kArrangeEffort = 4'000'000;
 // Schedules with more steps are not arranged.
 constexpr uint64_t kMaxArranged = 30'000;
@@ -158,7 +158,8 @@ class Search {
       };
       return key(one) < key(other);
     });
-    // A known order is easier to follow than an arranged one that is only slightly faster.
+    // Leaves out an arranged order unless it is clearly faster, since a known order is easier to
+    // follow.
     if (std::optional<Candidate> own = look_at_arranged();
         own && (found.empty() || static_cast<double>(own->total_ns) <
                                      (1 - kGain) * static_cast<double>(found.front().total_ns))) {
@@ -168,8 +169,8 @@ class Search {
   }
 
  private:
-  // Returns nullopt if the schedule does not match the stages, exceeds the limits, or was already
-  // found.
+  // Returns nullopt if the schedule does not match the stages, exceeds the limits, was already
+  // found, or splits backward steps although it may not.
   std::optional<Candidate> look_at_named(const std::string& name) {
     ScheduleParameters parameters = parameters_of(name);
     ScheduleParameters whole = parameters;
@@ -314,7 +315,7 @@ Status check_stage_limits(const ScheduleQuestion& question) {
                              question.schedule.stages()));
 }
 
-// Returns a text that says how much longer the run took than |of_ns|.
+// Returns by which percentage the run took longer than |of_ns|, or "" if |of_ns| is 0.
 std::string longer(const RunView& view, uint64_t of_ns) {
   if (of_ns == 0) return {};
   return fmt::format(" ({:+.1f} %)", 100.0 * (ratio_of(view.run.total_ns, of_ns) - 1));

@@ -28,7 +28,7 @@ struct Candidate {
   std::vector<std::vector<Action>> actions;  // by rank, of an arranged schedule; otherwise empty
   uint64_t total_ns = 0;
   std::vector<int64_t> peaks;       // indexed by rank
-  std::vector<uint32_t> in_flight;  // indexed by boundary: enough that no step waits for a buffer
+  std::vector<uint32_t> in_flight;  // indexed by boundary: enough that their number costs no time
 };
 
 struct RunView {

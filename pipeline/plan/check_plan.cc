@@ -131,7 +131,8 @@ class PlanCheck {
     return {};
   }
 
-  // Groups the stages that are on the same ranks.
+  // Groups the stages that are on the same ranks. Fails if a rank is in two groups, or if the
+  // stages of a group have different degrees or wrong chunk numbers.
   Status find_groups(const PlanPipeline& pipeline, PipelineView& view,
                      std::vector<uint32_t>& group_of) {
     std::map<std::vector<uint32_t>, uint32_t> known;
@@ -259,9 +260,9 @@ class PlanCheck {
   }
 
   // Returns a number of items in flight that costs no time at the boundary after |stage|, according
-  // to the times in the plan. It is |needed| plus one, so that a credit can travel at the same time
-  // as the next item, plus the items that are in transit on a slow link. |step_ns| is the longest
-  // time of any stage, or 0 if no times are given.
+  // to the times in the plan. It is |needed| plus the items that are in transit on a slow link,
+  // plus one. While the next item is sent, the sender can then be notified that an item was taken.
+  // |step_ns| is the longest time of any stage, or 0 if no times are given.
   static uint32_t enough_in_flight(uint32_t needed, const PlanPipeline& pipeline, uint32_t stage,
                                    uint64_t step_ns) {
     const std::vector<BoundaryTime>& boundaries = pipeline.schedule.parameters.boundaries;
@@ -273,9 +274,10 @@ class PlanCheck {
     return static_cast<uint32_t>(std::min<uint64_t>(enough, kMaxInFlight));
   }
 
-  // Gives each boundary between stages that are not consecutive so many items in flight that no
+  // Sets the items in flight of each boundary between stages that are not consecutive, so that no
   // step waits for a free buffer there. Between its stages there can be at most the items in flight
-  // and kept at the boundaries in between, and one item in each stage.
+  // and kept at the boundaries in between, and one item in each stage. Fails if the plan specifies
+  // fewer.
   static Status check_skips(const PlanPipeline& pipeline, PipelineView& view) {
     for (size_t i = 0; i < pipeline.boundaries.size(); ++i) {
       const PlanBoundary& boundary = pipeline.boundaries[i];

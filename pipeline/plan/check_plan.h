@@ -28,9 +28,9 @@ struct PipelineView {
   std::vector<uint64_t> stage_peaks;      // maximum number of live activations, indexed by stage
 };
 
-// Checks |plan|. Returns a view of each of its pipelines. Fails with kInvalidArgument and a text
-// that names the entry, or the rank and the action. Fails with kNotFound for an unknown schedule,
-// and with kOutOfRange if only a limit of activations is exceeded.
+// Checks |plan|. Returns a view of each of its pipelines. Fails with kInvalidArgument and an error
+// text that names the entry, or the rank and the action. Fails with kNotFound for an unknown
+// schedule, and with kOutOfRange if only a limit of activations is exceeded.
 Result<std::vector<PipelineView>> check_plan(const PipelinePlan& plan);
 
 // Returns whether any gradient is sent back over |boundary|.

@@ -15,8 +15,9 @@ namespace hetcomm::pipeline {
 inline constexpr size_t kMaxPlanBytes = size_t{1} << 28;
 
 // Parses a plan of at most kMaxPlanBytes. Fails with kInvalidArgument for a malformed document. The
-// text names the line of a syntax error, or the path of a wrong entry. Fails with kUnsupported if
-// the version of the document is not supported. The plan is not checked (check_plan.h).
+// error text names the line of a syntax error, or the path of a wrong entry. Fails with
+// kUnsupported if the version of the document is not supported. The plan is not checked
+// (check_plan.h).
 Result<PipelinePlan> parse_plan(std::string_view json);
 
 // Returns a document with all fields, sorted by name. Equal plans have equal documents.

@@ -118,8 +118,8 @@ class Inventory {
            (gives_input_grad(one.kind) && gives_input_grad(other.kind));
   }
 
-  // Returns why |action| is wrong as a transfer, or as a wait for one. Returns null if it is right,
-  // or of another kind.
+  // If |action| is a transfer, or a wait for one, for which there is no boundary to another rank,
+  // returns the reason for an error text. Otherwise returns null.
   const char* refuse_transfer(const Action& action) const {
     const uint32_t stage = action.stage;
     bool crosses = true;
@@ -265,7 +265,8 @@ class Walk {
     }
   }
 
-  // Returns success if all ranks have executed all their actions.
+  // Returns success if all ranks have executed all their actions, or an error that describes the
+  // first ranks that cannot continue.
   Status end() const {
     std::string stuck;
     int count = 0;
@@ -278,8 +279,8 @@ class Walk {
     return invalid(fmt::format("the schedule can't go on: {}", stuck));
   }
 
-  // Raises |in_flight| of the first boundary that is full and may be raised. Returns false if there
-  // is no such boundary.
+  // Raises |in_flight| of the first full boundary that blocks a rank and may be raised. Returns
+  // false if there is no such boundary.
   bool raise_one(const std::vector<bool>& may_raise) {
     for (uint32_t rank = 0; rank < schedule_.ranks(); ++rank) {
       const std::vector<Action>& actions = schedule_.actions[rank];
@@ -353,7 +354,7 @@ class Walk {
                        schedule_.rank_of[stage]);
   }
 
-  // Returns a text that says what |action| waits for, or "" if it can run.
+  // Describes what |action| waits for. Returns "" if it can run.
   std::string what_lacks(const Action& action) const {
     const uint32_t stage = action.stage;
     const uint32_t at = action.micro_batch;

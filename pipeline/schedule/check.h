@@ -28,7 +28,7 @@ struct CheckResult {
 
 // Checks |schedule|, which may be of any level. At every level, a computation waits for its data by
 // itself. Wait actions only make a rank wait earlier. UNSHARD and RESHARD are not checked against
-// the steps between them. Fails with kInvalidArgument and a text that names the rank and the
+// the steps between them. Fails with kInvalidArgument and an error text that names the rank and the
 // action. Fails with kOutOfRange if only a limit is exceeded.
 //
 // A schedule either has no backward steps, or it has B, or I and W, for every stage and

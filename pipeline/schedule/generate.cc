@@ -216,7 +216,8 @@ class VWriter {
 };
 
 void write_zero_bubble_v(VWriter& writer, uint32_t rank, uint32_t ranks, uint32_t micro_batches) {
-  // The pipeline is full with this many. A shorter schedule is the beginning of a full one.
+  // Writes the order for at least as many micro-batches as fill the pipeline. If there are fewer,
+  // |writer| omits the steps of those that do not exist.
   const uint32_t full = std::max(2 * ranks - 1, micro_batches);
   for (uint32_t i = 0; i < 2 * (ranks - rank) - 1; ++i) writer.forward(0);
   for (uint32_t i = 0; i < rank; ++i) {

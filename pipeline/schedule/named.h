@@ -14,7 +14,7 @@ namespace hetcomm::pipeline {
 
 struct ScheduleParameters {
   uint32_t ranks = 0;
-  uint32_t chunks = 0;  // stages on each rank; 0: as many as required; 2 if any number will do
+  uint32_t chunks = 0;  // stages on each rank; 0: as required, or the default if any number will do
   uint32_t micro_batches = 0;
   // Virtual-1F1B: the stages before its slow boundaries.
   std::vector<uint32_t> slow_boundaries;

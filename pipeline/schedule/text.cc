@@ -43,7 +43,8 @@ std::string_view trimmed(std::string_view text) {
   return text;
 }
 
-// Reads a number below |end| from the front of |text|, and removes it there.
+// Reads a number below |end| from the front of |text|, and removes it there. Returns nullopt if
+// there is none.
 std::optional<uint32_t> take_number(std::string_view& text, uint32_t end) {
   uint32_t number = 0;
   const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), number);

@@ -83,7 +83,7 @@ class Channel {
   bool has_receives_ = false;
   uint64_t sent_ = 0;
   uint64_t started_ = 0;
-  uint64_t taken_ = 0;  // items that the sender has been notified of as taken
+  uint64_t taken_ = 0;  // items whose credit has reached the sender
   uint64_t left_ = 0;   // items whose first hop has ended
   Line<uint32_t> waiting_;
   std::vector<uint8_t> states_;  // indexed by micro-batch: bits of State

@@ -64,8 +64,8 @@ class Link {
   }
 
   uint64_t arrived(uint32_t micro_batch) const { return arrived_[micro_batch]; }
-  // Returns the time at which the next item can be produced, because the buffer of an earlier one
-  // is free.
+  // Returns the time at which the buffer of an earlier item becomes free for the next item. Returns
+  // 0 if the next item needs no such buffer, and kUnknown if the time is not known yet.
   uint64_t room() const {
     if (count_ < rings_.size() || rings_.empty()) return 0;
     return count_ - rings_.size() < resolved_ ? rings_[count_ % rings_.size()].left_ns : kUnknown;
@@ -254,7 +254,8 @@ class PathSimulation {
     forecast_.bounds[rank].push_back(bound);
   }
 
-  // Returns the time at which the data that |action| needs from another rank has arrived.
+  // Returns the time at which the data that |action| needs from another rank has arrived, or 0 if
+  // it needs none.
   uint64_t data_ready(const Action& action) const {
     switch (action.kind) {
       case Kind::kForward:

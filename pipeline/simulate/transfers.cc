@@ -12,7 +12,7 @@ uint64_t part_of(const Route& route, size_t hop, size_t receiver) {
   return (route.hops[hop].busy_ns + slices - 1) / slices;
 }
 
-// HopTimes says how long after its start a hop ends, and how long after it the next hop can start.
+// The times from the start of a hop until it ends, and until the next hop can start.
 struct HopTimes {
   uint64_t length_ns = 0;
   uint64_t next_ns = 0;  // 0 for the last hop

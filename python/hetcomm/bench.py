@@ -4,8 +4,8 @@
 
 The program forks the ranks. For each size, the backends alternate in every round, so that changes
 in the machine's speed affect all of them equally. Each figure is the median over the rounds,
-measured on rank 0. All ranks enter an operation together. HETCOMM_TRANSPORTS selects hetcomm's
-transports.
+measured on rank 0. All ranks begin each measurement together. HETCOMM_TRANSPORTS selects
+hetcomm's transports.
 
 "overlap" times an asynchronous allreduce that runs concurrently with arithmetic. The arithmetic
 takes as long as hetcomm's allreduce alone. "ddp" times a training step of a model whose parameters
@@ -204,7 +204,7 @@ def _average_on_host(group: Any, gradient: torch.Tensor) -> None:
     gradient.copy_(there.div_(dist.get_world_size(group)))
 
 
-def _sum_on_host(group, bucket):  # type: ignore[no-untyped-def]  # torch reads annotations
+def _sum_on_host(group, bucket):  # type: ignore[no-untyped-def]  # torch checks annotations
     """Averages a bucket over |group|, whose backend supports only tensors in host memory. This is a
     DDP communication hook."""
     there = bucket.buffer().div_(dist.get_world_size(group))
@@ -412,8 +412,8 @@ def _time_init(arguments: argparse.Namespace, rank: int) -> Result:
 
 
 def _time_group(arguments: argparse.Namespace, rank: int) -> Result:
-    """Times new_group over all ranks with the first operation. Groups are kept until all are
-    timed."""
+    """Times new_group over all ranks, together with the first operation of the new group. Groups
+    are kept until all are timed."""
     store = dist.TCPStore("127.0.0.1", arguments.port, arguments.ranks,
                           rank == 0, timeout=LIMIT)
     result = Result("group", 0, arguments.backends)

@@ -187,7 +187,8 @@ class _Job:
         return step
 
     def _times(self, rank_of: list[int]) -> dict[str, Any]:
-        """Returns the stage times for the simulator. The stages are on the ranks |rank_of|."""
+        """Returns the times of stages and boundaries for the simulator. ``rank_of`` has the rank of
+        each stage."""
         busy, latency = (int(each * 1e3) for each in self.arguments.link_us)
         third = int(self.arguments.stage_ms * 1e6 * self.ranks / len(rank_of) / 3)
         times: dict[str, Any] = {"stages": [{"forward_ns": third, "backward_ns": 2 * third,

@@ -48,7 +48,8 @@ def _order_of(context: Context, device: int, queue: Any) -> Stream | None:
 
 def array_of(owner: Any, given: Any) -> DeviceArray:
     """Returns an array for the pyopencl object ``given``, for a call of ``owner``, a communicator
-    or a queue."""
+    or a queue. Raises TypeError if ``owner`` has no context or ``given`` has no OpenCL memory, and
+    BufferError if the array is not contiguous."""
     context = getattr(owner, "_context", None)
     buffer = getattr(given, "base_data", given)
     if context is None or not hasattr(buffer, "int_ptr") or not hasattr(buffer, "context"):

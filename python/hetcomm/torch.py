@@ -54,8 +54,8 @@ def _load() -> Any:
                 f"this hetcomm was not built for torch {torch.__version__}: install it again "
                 "where this torch is installed (pip install --force-reinstall --no-cache-dir)"
             ) from None
-        # At this point, callbacks of pending operations can still run. Later, Python terminates
-        # every thread that tries to run one.
+        # When functions registered with atexit run, callbacks of pending operations can still run,
+        # too. Later, Python terminates every thread that tries to run one.
         atexit.register(_close_all)
     return _module
 
@@ -115,9 +115,9 @@ def _attach_flight_recorder(options: Any, backend: Any) -> None:
 
 
 def _forget_failed_default_group() -> None:
-    """Resets PyTorch's count of groups, which also includes groups that failed. Otherwise the next
-    default group would use another name in the store than a process that was started after the
-    failure."""
+    """If there is no default group, resets PyTorch's count of groups, which also includes groups
+    that failed. Otherwise the next default group would use another name in the store than in a
+    process that was started after the failure."""
     if not dist.is_initialized():
         dist.distributed_c10d._world.group_count = 0
 

@@ -284,8 +284,8 @@ inline void check(hetcomm_status_t status) {
   if (status != HETCOMM_OK) fail(status);
 }
 
-// Converts seconds to nanoseconds for the C ABI. None means the default timeout, and infinity means
-// no limit.
+// Converts seconds to a timeout of the C ABI. None means the default timeout. A billion seconds or
+// more, or infinity, mean no limit. With 0 or a negative number, calls only poll.
 inline uint64_t nanoseconds(std::optional<double> seconds) {
   if (!seconds) return HETCOMM_TIMEOUT_DEFAULT;
   if (!(*seconds < 1e9)) return HETCOMM_TIMEOUT_INFINITE;
@@ -316,7 +316,8 @@ inline hetcomm_stream_t* common_stream(hetcomm_stream_t* one, hetcomm_stream_t* 
   }
   return one != nullptr ? one : other;
 }
-// Returns the stream of the arrays that are on devices, or null if all are in host memory.
+// Returns the stream of the arrays that are on devices, or null if all are in host memory. Throws
+// if they have different streams.
 template <typename Array>
 hetcomm_stream_t* stream_of(const Array& array) {
   return array.on_device() != nullptr ? array.on_device()->stream() : nullptr;
@@ -676,9 +677,9 @@ class Communicator {
   int32_t rank() const { return place().first; }
   int32_t size() const { return place().second; }
 
-  // Closes the communicator and its plans. |self| is its Python object.
+  // Closes the communicator, its plans and its pipelines. |self| is its Python object.
   static void close_with_plans(const nb::object& self) {
-    // Closes the plans that redistribute() caches.
+    // Closes the plans and pipelines, if a module that makes them has been loaded.
     const nb::object modules = nb::module_::import_("sys").attr("modules");
     const nb::object closing = modules.attr("get")("hetcomm._closing");
     if (!closing.is_none()) closing.attr("closing")(self);

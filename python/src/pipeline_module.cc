@@ -187,7 +187,7 @@ class Pipeline {
     wrapped_.clear();
   }
 
-  // Keeps the arrays alive until they are replaced.
+  // Keeps the arrays alive until they are replaced or the pipeline is closed.
   void set_gradients(const std::vector<GradientTuple>& gradients, std::optional<double> timeout) {
     std::vector<hetcomm_pipeline_gradient_t> own;
     own.reserve(gradients.size());
@@ -263,8 +263,8 @@ class Pipeline {
     parent_ = nb::none();
   }
 
-  // Reports the objects that this one refers to to Python's garbage collector. Callbacks may refer
-  // to the pipeline.
+  // Calls |visit| with each Python object that the pipeline references, for the garbage collector.
+  // Callbacks may reference the pipeline in turn. Stops if a call does not return 0.
   template <typename Visit>
   int visit(Visit&& visit) const {
     for (const nb::object* each : {&parent_, &wrap_, &pair_, &raised_}) {
@@ -337,8 +337,8 @@ class Pipeline {
     return own.guarded(*first, [&] { own.pair_(own.action_of(*first), own.action_of(*second)); });
   }
 
-  // Calls body() with the GIL held. Stores an exception of body(), and reports its text to the
-  // library as the reason.
+  // Calls body() with the GIL held. If body() throws, reports the text of the exception to the
+  // library as the reason. Stores a Python exception for run().
   template <typename Body>
   hetcomm_status_t guarded(const hetcomm_pipeline_action_t& action, Body&& body) {
     const nb::gil_scoped_acquire locked;

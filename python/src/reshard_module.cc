@@ -236,7 +236,8 @@ class Plan {
   size_t tensors() const { return types_.size(); }
 
   // Returns the buffers of |arrays|, or an empty list if |arrays| is empty. |side| is 0 for the
-  // source and 1 for the destination.
+  // source and 1 for the destination. Raises ValueError if the number of arrays is wrong, and
+  // TypeError if the type of an array is.
   template <typename Array>
   std::vector<hetcomm_buffer_t> buffers(const std::vector<std::optional<Array>>& arrays,
                                         size_t side) const {

@@ -19,8 +19,8 @@ using ByteSpan = std::span<std::byte>;
 using ConstByteSpan = std::span<const std::byte>;
 using Extents = std::span<const iovec>;
 
-// Copies |length| bytes, which is one to two words, by copying the first and the last word. The two
-// words may overlap.
+// Copies |length| bytes, which must be between one and two words, by copying the first and the last
+// word. The two words may overlap.
 template <typename Word>
 void copy_ends(std::byte* to, const std::byte* from, size_t length) {
   Word first = 0;

@@ -63,7 +63,7 @@ class Bootstrap {
   // every rank belongs to exactly one of the groups that exchange values in |scope|. With a larger
   // step, only the members of |group| (the leaders) call this, and each of them has already
   // exchanged values with all ranks up to the next leader. The call fails if the members of |group|
-  // have different secrets, so the exchanges of all blocks and of their leaders together reveal any
+  // have different secrets, so the exchanges of all groups and of the leaders together reveal any
   // disagreement.
   virtual Result<std::vector<std::vector<std::byte>>> allgather_among(const std::string& scope,
                                                                       const RankGroup& group,

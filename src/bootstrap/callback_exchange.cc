@@ -158,8 +158,8 @@ class PutGetExchange final : public CallbackExchange {
   }
 
  private:
-  // The keys of one allgather. Blocks use the same keys as an exchange of all ranks, so ranks that
-  // disagree on the form read each other's values and notice it.
+  // The keys of one allgather. A group with step 1 uses the same keys as an exchange of all ranks,
+  // so ranks that disagree on the form read each other's values and notice it.
   struct Keys {
     Keys(const std::string& name, const Members& of)
         : scope(name),
@@ -193,9 +193,10 @@ class PutGetExchange final : public CallbackExchange {
     return reply.size() >= kFrameHeaderBytes && decode_reply(reply.subspan(kFrameHeaderBytes)).ok();
   }
 
-  // Returns the reason for |failure|. The reason is the failure that rank 0 published for its own
-  // exchange, if this rank was waiting for rank 0 or if that failure says that the ranks disagree
-  // on the form. Otherwise it is |failure| itself.
+  // Returns the reason for |failure|. If this rank was waiting for rank 0, the reason is the
+  // failure that rank 0 published for its own exchange. That failure is also the reason if it says
+  // that the ranks disagree on the form. Otherwise, or if rank 0 published no failure, returns
+  // |failure| itself.
   Status explain(const std::string& scope, const Members& members, const Status& failure) {
     if (members.form == ExchangeForm::kWhole) return failure;
     Result<std::vector<std::byte>> told =
@@ -274,8 +275,9 @@ class PutGetExchange final : public CallbackExchange {
     }
   };
 
-  // Fetches the members' values by one call. Ignores a failure: it recurs when the values are
-  // fetched one by one, which shows whose value is missing.
+  // Fetches the values of the members from index |first| on by one call of get_many. Returns no
+  // values if there is no such callback or fewer than two values are wanted. Ignores a failure: it
+  // recurs when the values are fetched one by one, which shows whose value is missing.
   Fetched fetch_from(const Keys& keys, size_t first, uint64_t deadline_ns) {
     const RankGroup& group = keys.members.group;
     const auto count = static_cast<size_t>(group.count) - first;

@@ -23,7 +23,7 @@ namespace hetcomm {
 // The largest value of an exchange: the caller's value and its header.
 inline constexpr size_t kMaxExchangeValue = 64 * 1024 + 128;
 
-// Exchanges values among ranks through one kind of callbacks.
+// Exchanges values among ranks through one kind of callback.
 class CallbackExchange {
  public:
   using Values = std::vector<std::vector<std::byte>>;

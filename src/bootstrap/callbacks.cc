@@ -188,8 +188,8 @@ class CallbackBootstrap final : public Bootstrap {
     return {};
   }
 
-  // Deletes the random key that this rank has published. The exchange with marks has ended,
-  // successfully or not, so no rank is still waiting for the key.
+  // Deletes the random key that this rank has published. The exchange with marks has ended. Either
+  // all ranks have the key by now, or the bootstrap has failed and the key is useless.
   void delete_key() {
     if (key_scope_.empty()) return;
     if (Status status = exchange_->forget(key_scope_); !status.ok()) {

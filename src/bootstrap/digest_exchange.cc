@@ -178,8 +178,8 @@ class LargeExchange {
         "leaders of blocks of {} ranks, each of which may wait for its block", leaders_.step));
   }
 
-  // Returns the message that rank 0 broadcasts: the size and hash of the value that is handed down,
-  // or the reason why there is none.
+  // Returns the message that rank 0 broadcasts: the size and hash of the value that is handed down
+  // and rank 0's relay contact, or the reason why there is no value.
   Bytes make_verdict() {
     if (failure_.ok() && value_->size() > kMaxHandout) failure_ = too_large(value_->size());
     if (!failure_.ok()) return encode_result(failure_);

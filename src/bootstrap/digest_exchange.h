@@ -37,14 +37,14 @@ class DigestMaker {
 
 // Gathers |card| from every rank and returns the digest of all cards, which is the same on each
 // rank. Collective. If |maker| fails or a rank does not join by |deadline_ns|, the call fails on
-// all ranks with the same text. If all ranks have joined but one of them cannot get the digest, it
-// fails only on that rank.
+// all ranks with the same text. If all ranks have joined but one of them cannot get the digest, the
+// call fails only on that rank.
 Result<std::vector<std::byte>> exchange_digest(Bootstrap& bootstrap, const std::string& scope,
                                                ConstByteSpan card, const DigestMaker& maker,
                                                uint64_t deadline_ns);
-// Distributes rank 0's |mine| (64 MiB at most) to all ranks. In a large job the value is passed
-// from one block leader to the next, and from each leader through its block. Collective. Fails like
-// exchange_digest().
+// Distributes rank 0's |mine| (64 MiB at most) to all ranks. In a large job, a value of more than
+// 256 bytes is passed from one block leader to the next, and from each leader through its block.
+// Collective. Fails like exchange_digest().
 Result<std::vector<std::byte>> hand_down(Bootstrap& bootstrap, const std::string& scope,
                                          ConstByteSpan mine, uint64_t deadline_ns);
 

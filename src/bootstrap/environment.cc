@@ -40,7 +40,7 @@ constexpr size_t kExtraSessions = 64;
 constexpr uint64_t kLongestWaitNs = 3'600'000'000'000;
 // The file descriptors of rank 0's store beyond one per client: poller, event, spare descriptors.
 constexpr uint64_t kStoreDescriptors = 8;
-// When rank 0 fails, it tells the reason to all ranks that connect within this time.
+// When rank 0 fails, it sends the reason to all ranks that connect within this time.
 constexpr uint64_t kAnswerFailureNs = 2'000'000'000;
 // The pause between attempts to listen doubles from the first value to the last.
 constexpr uint64_t kFirstListenPauseNs = 50'000'000;
@@ -75,7 +75,7 @@ Result<std::vector<Address>> resolve_master(const Config& config, const Launch& 
   return addresses;
 }
 
-// Returns the ports of the store, best first.
+// Returns the ports of the store, best first. Fails if HETCOMM_STORE_PORT is not a port.
 Result<std::vector<uint16_t>> store_ports(const Config& config, const Launch& launch) {
   const uint64_t fixed = config.number(variable::kStorePort);
   if (fixed > 65535) {
@@ -112,9 +112,9 @@ bool names_loopback(const std::string& name) {
 }
 
 // Returns the addresses on which the store listens. They are the addresses of MASTER_ADDR that this
-// host has. If it has none of them (because of address translation, a host name that means loopback
-// here, or 0.0.0.0), they are the addresses of HETCOMM_INTERFACE, or all addresses of this host if
-// that variable is not set.
+// host has. If it has none of them, they are the addresses of HETCOMM_INTERFACE, or all addresses
+// of this host if that variable is not set. This happens with address translation, with a host name
+// that means loopback here, and with 0.0.0.0.
 Result<std::vector<Address>> listening_hosts(const Config& config, Log& log, const Launch& launch,
                                              const std::vector<Address>& masters) {
   const bool loopback = names_loopback(launch.master_address);
@@ -187,7 +187,7 @@ class StoreSite {
   StoreListeners listeners_;
 };
 
-// Sets |hosts_|. On failure, sets them to the hosts at which the other ranks may look for the
+// Sets |hosts_|. On failure, sets |hosts_| to the hosts at which the other ranks may look for the
 // store, so that answer() can reach these ranks.
 Status StoreSite::choose_hosts() {
   Result<std::vector<Address>> masters = resolve_master(config_, launch_);
@@ -521,7 +521,7 @@ Status LaunchedJob::start(StoreSite* site, uint64_t deadline_ns) {
                                .ticket = ticket};
   if (site != nullptr) {
     HETCOMM_RETURN_IF_ERROR(start_server(options.credentials, *site));
-    // This may be a wildcard address. Connecting to it reaches this host.
+    // The address may be a wildcard. Connecting to a wildcard reaches this host.
     options.addresses = {server_->address()};
   } else {
     Result<std::vector<Address>> hosts = resolve_master(config_, launch_);

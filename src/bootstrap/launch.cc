@@ -46,7 +46,7 @@ std::string_view variable(const char* name) {
 bool is_set(const char* name) { return !variable(name).empty(); }
 
 // Slurm also gives a batch script a rank and a number of tasks, although the script is not a task.
-// Only a job step has these variables.
+// Only a job step has one of the two variables that this function checks.
 bool in_slurm_step() { return is_set("SLURM_STEP_NODELIST") || is_set("SLURM_STEP_NUM_TASKS"); }
 
 // Returns the variables of the innermost launcher. If none are set, returns torchrun's, so that the
@@ -122,8 +122,8 @@ std::string read_master_address(Names::Launcher launcher) {
   return one_host ? "127.0.0.1" : "";
 }
 
-// Returns a port derived from the ids of the job and its step, because steps of one allocation may
-// run in parallel.
+// Returns a port derived from the ids of the Slurm job and its step, because steps of one
+// allocation may run in parallel. Returns the default port if there is no Slurm job.
 int derived_port() {
   uint64_t id = 0;
   uint64_t step = 0;

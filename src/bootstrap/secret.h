@@ -13,7 +13,7 @@ namespace hetcomm {
 
 // Returns the key made from HETCOMM_SECRET, or else from the contents of HETCOMM_SECRET_FILE
 // without trailing newlines. Returns nothing if neither is set. Rejects a file that belongs to
-// another user (except root) or that its group or everybody can write, and warns about a file that
+// another user (except root), or that its group or everybody can write. Warns about a file that
 // everybody can read.
 Result<std::optional<Secret>> configured_secret(const Config& config, Log& log);
 

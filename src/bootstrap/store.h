@@ -111,7 +111,7 @@ class StoreClient {
     uint64_t quiet_ns = kForever;
     std::shared_ptr<const TlsContext> tls{};
     // If set, the client connects to the relay of this rank instead of rank 0's store. A relay is
-    // already listening, so a refused connection ends the search.
+    // already listening, so the search ends once an attempt at each address has failed.
     std::optional<int32_t> relay{};
     // The client presents this ticket to the store. After the store has served a rank, it rejects a
     // process that claims the same rank with another ticket.

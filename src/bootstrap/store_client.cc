@@ -248,8 +248,9 @@ Status StoreClient::refresh(uint64_t deadline_ns) {
 }
 
 // Sends a request, and repeats it on another connection if its connection has ended. The store may
-// have closed an idle connection, or a network device may have dropped it. Every request can be
-// repeated: the store recognizes the repetition, and repeats the reply to a finished exchange.
+// have closed an idle connection, or a network device may have dropped it. Every request to the
+// store can be repeated: the store recognizes the repetition, and repeats the reply to a finished
+// exchange. Requests to a relay are sent only once.
 Result<std::vector<std::byte>> StoreClient::exchange_again(StoreRequest request, size_t reply_limit,
                                                            uint64_t deadline_ns) {
   for (int i = 0;; ++i) {

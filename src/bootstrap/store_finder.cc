@@ -197,8 +197,8 @@ class Target final : public ConnectHandler, public Watcher {
     socket_.reset();
   }
 
-  // Records a verdict. kSecret and kEnded are replaced only by another answer, not by silence or a
-  // closed port.
+  // Records a verdict and schedules the next attempt. kSecret and kEnded are replaced only by
+  // another answer, not by silence or a closed port.
   void note(Verdict verdict, const Status& why) {
     const uint64_t now = now_ns();
     result_ns_ = now;

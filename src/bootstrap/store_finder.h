@@ -26,8 +26,9 @@ struct FoundStore {
 //
 // The error text lists every address with its last error, and names |limit_ns| as the time limit
 // (0: unknown). Its code is rank 0's if rank 0 has failed. Otherwise it is PERMISSION_DENIED if a
-// store has turned this rank away, because of its secret or because another process has this rank,
-// or if the services at all addresses reject this rank.
+// store has turned this rank away, because of its secret or because another process has this rank.
+// It is PERMISSION_DENIED too if the services at all addresses reject this rank, and
+// BOOTSTRAP_FAILED in all other cases.
 Result<FoundStore> find_store(Log& log, const StoreClient::Options& options, uint64_t deadline_ns,
                               uint64_t limit_ns = 0, bool was_found = false);
 

@@ -97,12 +97,14 @@ std::vector<bool> decode_ranks(ConstByteSpan bytes, int32_t size);
 using Frame = std::shared_ptr<const std::vector<std::byte>>;
 
 std::vector<std::byte> encode_request(const StoreRequest& request);
-// Decodes |body|, which is a frame without its length.
+// Decodes |body|, which is a frame without its length. Fails with INVALID_ARGUMENT if it is not a
+// valid request.
 Result<StoreRequest> decode_request(ConstByteSpan body);
 
 Frame encode_success(ConstByteSpan payload);
 Frame encode_failure(const Status& status);
-// Returns the payload, which points into |body|, or the failure that the store reported.
+// Returns the payload, which points into |body|, or the failure that the store reported. Fails with
+// BOOTSTRAP_FAILED if |body| is malformed.
 Result<ConstByteSpan> decode_reply(ConstByteSpan body);
 
 }  // namespace hetcomm

@@ -120,7 +120,7 @@ class StoreServer::Loop final : public AcceptHandler,
   void note_rejection();
   void wake() {
     const uint64_t one = 1;
-    // This cannot fail, since the counter of the eventfd is far from its limit.
+    // The write cannot fail, since the counter of the eventfd is far from its limit.
     [[maybe_unused]] const ssize_t written = ::write(wake_event_.get(), &one, sizeof(one));
   }
   Status listen_as_relay(const Options& options);
@@ -267,7 +267,7 @@ void StoreServer::Loop::note_rejection() {
 void StoreServer::Loop::serve() {
   while (!stopping_) {
     const uint64_t now = now_ns();
-    // This is checked before expire(), which may end the shortage.
+    // The shortage is checked before expire(), which may end it.
     const bool is_short = std::any_of(acceptors_.begin(), acceptors_.end(),
                                       [](const auto& acceptor) { return acceptor->exhausted(); });
     if (is_short && exhausted_) table_.fail_all(*exhausted_);
@@ -420,7 +420,8 @@ void StoreServer::Loop::on_exchanged(ClientId client) {
   known.completed = true;
 }
 
-// Logs each reason once per host, so that strangers cannot fill the log.
+// Logs each reason once per host, so that strangers cannot fill the log. Records the rejection of a
+// rank of this job in the table.
 void StoreServer::Loop::on_rejection(const Rejection& rejection) {
   // No warning for strangers that send nothing, or for peers that disconnected.
   if (!rejection.spoke || rejection.why.code() == Code::kPeerLost) return;

@@ -12,7 +12,7 @@
 namespace hetcomm {
 namespace {
 
-// Returns a duration in whole seconds, as text.
+// Returns a duration as text, rounded up to at least one whole second.
 std::string seconds(uint64_t ns) {
   return fmt::format("{} s", std::max<uint64_t>(1, (ns + 999'999'999) / 1'000'000'000));
 }
@@ -151,7 +151,7 @@ void StoreTable::start_gather(const std::string& name, const StoreRequest& reque
   ++scope.gathers;
 }
 
-// Returns why |request| conflicts with the other requests of its gather.
+// Returns an error if |request| conflicts with the other requests of its gather, and OK otherwise.
 Status StoreTable::conflict_of(const Gather& gather, const std::string& who,
                                const StoreRequest& request) {
   const int rank = request.group().rank(request.rank);

@@ -27,8 +27,8 @@ std::vector<int> SurvivorRounds::missing_from(const Round& round) {
   return missing;
 }
 
-// Records the lost ranks in |request|. Fails if the round has failed, or if the requesting rank has
-// been declared lost.
+// Records the query and its lost ranks, unless the round is decided. Fails if the round has failed,
+// if the ranks disagree about their number, or if the requesting rank has been declared lost.
 Status SurvivorRounds::join(Round& round, const StoreRequest& request) {
   const auto rank = static_cast<size_t>(request.rank);
   if (!round.failed.ok()) return round.failed;

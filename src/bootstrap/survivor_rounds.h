@@ -24,7 +24,7 @@ class SurvivorRounds {
   static constexpr size_t kRounds = 64;
 
   // Handles a kSurvivors request. Returns the encoded set of surviving ranks, or an empty list
-  // while the round is undecided.
+  // while the round is undecided. Fails if the round has failed or the rank was reported lost.
   Result<std::vector<std::byte>> ask(const StoreRequest& request);
 
  private:

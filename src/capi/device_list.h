@@ -33,7 +33,9 @@ class DeviceList {
 // Returns true if the library itself provides devices of |kind|.
 bool is_own_kind(std::string_view kind);
 
-// Creates a device from |native|, an object of |kind| that a framework already uses.
+// Creates a device from |native|, an object of |kind| that a framework already uses. Fails with
+// NOT_FOUND if |kind| is unknown, and with UNSUPPORTED if devices of |kind| can only be created by
+// HETCOMM_DEVICES.
 Result<Device> make_native_device(std::string_view kind, void* native, const Config& config,
                                   Log& log);
 

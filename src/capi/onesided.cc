@@ -31,8 +31,8 @@ hetcomm_status_t check_remote(const hetcomm_remote_memory_t* remote) {
 // Fast path for calls without options. |buffer| is the host memory of a put or get, and null for an
 // atomic operation. |plain| is the caller's address that the operation accesses. If the remote
 // memory is mapped and the range is short, act(there) performs the operation, where |there| is the
-// mapped address. Otherwise a put or get is started. Returns false for all other calls, which
-// post_access() handles.
+// mapped address. Otherwise a put or get is started. Returns false for all other calls, and if
+// the operation cannot be started immediately. The caller then calls post_access().
 template <OperationKind kKind, typename Act>
 [[gnu::always_inline]] inline bool post_plain(hetcomm_remote_memory_t* remote, uint64_t offset,
                                               uint64_t length, const hetcomm_buffer_t* buffer,

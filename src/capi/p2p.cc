@@ -24,7 +24,8 @@ namespace capi = hetcomm::capi;
 using capi::post;
 
 // Fast path for the common call, with one buffer in host memory, no options and valid arguments.
-// Returns null for all other calls, which post() handles.
+// Returns null for all other calls, and if the operation cannot be started immediately. The caller
+// then calls post().
 template <OperationKind kKind>
 [[gnu::always_inline]] inline Operation* post_plain(hetcomm_communicator_t* communicator,
                                                     int32_t peer, uint64_t tag, uint64_t ignore,
@@ -44,7 +45,8 @@ template <OperationKind kKind>
   return own.poster().post_plain<kKind>(peer, tag, ignore, buffer);
 }
 
-// Returns the operation of |request|. If the handle is invalid, returns null and sets |*status|.
+// Returns the operation of |request|. If the handle is invalid, or belongs to the parent process,
+// returns null and sets |*status|.
 OperationRef find(hetcomm_request_t* request, hetcomm_status_t* status) {
   OperationRef found = hetcomm::decode_handle(request);
   if (found.operation == nullptr) [[unlikely]] {
@@ -120,7 +122,8 @@ OperationRef find_started(hetcomm_request_t* request, hetcomm_status_t* status) 
   return {};
 }
 
-// Returns the absolute time at which a wait with |timeout_ns| times out.
+// Returns the absolute time at which a wait with |timeout_ns| times out, or kForever if it does not
+// time out.
 uint64_t wait_deadline(uint64_t timeout_ns) {
   if (timeout_ns == HETCOMM_TIMEOUT_DEFAULT || timeout_ns == HETCOMM_TIMEOUT_INFINITE) {
     return hetcomm::kForever;
@@ -160,7 +163,8 @@ struct Found {
 // Finds a request in |all| that has completed recently, by the index that find_or_mark() stored in
 // its operation in an earlier call. If it finds none, the caller must check all requests.
 Found find_recent(Requests all) {
-  // Skip null entries at both ends. Callers set entries to null after their requests have ended.
+  // Narrow the range until an entry at one of its ends is not null. Callers set entries to null
+  // after their requests have ended.
   size_t front = 0;
   size_t back = all.size();
   while (front < back && all[front] == nullptr && all[back - 1] == nullptr) ++front, --back;
@@ -171,7 +175,7 @@ Found find_recent(Requests all) {
   Found found;
   any.operation->slot.engine->completions().find([&](Operation& operation) {
     // If the caller removes ended requests and appends new ones, requests move toward the front. So
-    // kNear entries are checked, from the stored index toward the front.
+    // up to kNear entries are checked, from the stored index toward the front.
     constexpr size_t kNear = 16;
     size_t index = operation.wait_index.load(std::memory_order_relaxed);
     const size_t first_index = index > kNear ? index - kNear : 0;
@@ -190,8 +194,10 @@ Found find_recent(Requests all) {
 // requests before it have usually ended.
 thread_local size_t last_found = 0;
 
-// Finds a request that has ended. If there is none, stores in each operation its index in the list,
-// for find_recent(). Fails if it is not possible to wait for one of the requests.
+// Finds a request that has ended. Stores in each operation that has not ended, until it finds one
+// that has, the operation's index in |all| plus 1, for find_recent(). Sets |*engine| to the engine
+// of the requests. Fails if a request is invalid or was not started, if the requests belong to
+// different contexts, or if all entries are null.
 Status find_or_mark(Requests all, Engine** engine, Found* found) {
   if (all.size() >= UINT32_MAX) return Status(Code::kOutOfRange, "more than 2^32 - 2 requests");
   const size_t first = last_found < all.size() ? last_found : 0;
@@ -223,7 +229,7 @@ Status find_or_mark(Requests all, Engine** engine, Found* found) {
              : Status(Code::kInvalidArgument, "none of the requests can be waited for");
 }
 
-// Returns the first request that is no longer pending.
+// Returns the first request that is no longer pending, or a null one if all are pending.
 Found find_done(Requests all) {
   for (size_t i = 0; i < all.size(); ++i) {
     const OperationRef ref = hetcomm::decode_handle(all[i]);

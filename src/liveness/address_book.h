@@ -48,7 +48,8 @@ class AddressBook {
 };
 
 void encode_addresses(const std::vector<Address>& addresses, ByteWriter& writer);
-// Decodes at most AddressBook::kMaxAddresses addresses.
+// Decodes at most AddressBook::kMaxAddresses addresses. Fails if there are more or one is
+// malformed.
 Result<std::vector<Address>> decode_addresses(ByteReader& reader);
 
 }  // namespace hetcomm::liveness

@@ -1,10 +1,10 @@
 // A control connection carries frames both ways over a stream socket, after both sides have proved
 // the secret.
 //
-// Over a local socket each side first sends a descriptor of its own process (a pidfd), which
-// becomes readable when the process exits, in any PID namespace. Descriptors cannot be sent through
-// TLS. With TLS the end of the connection and the refusal of a new one are the only evidence of an
-// exit.
+// Over a local socket each side first sends a descriptor of its own process (a pidfd). The
+// descriptor becomes readable when the process exits, even if the process is in another PID
+// namespace. Descriptors cannot be sent through TLS. With TLS the end of the connection and the
+// refusal of a new one are the only evidence of an exit.
 #pragma once
 
 #include <cstdint>

@@ -28,7 +28,8 @@ class Plane;
 
 class ControlPlane {
  public:
-  // Creates a listening control plane. Waits for the control thread.
+  // Creates a listening control plane. Waits for the control thread. Fails if this rank cannot
+  // listen.
   static Result<std::unique_ptr<ControlPlane>> create(ControlThread& thread, Log& log,
                                                       const Config& config, Setup setup);
   // Starts the goodbye, which the control thread completes in the background.
@@ -57,8 +58,8 @@ class ControlPlane {
   // Returns the neighbours that are not connected. Waits for the control thread.
   Missing missing_neighbours();
 
-  // Asks the lower rank |rank| to connect, because this rank has lost all connections with it, up
-  // to number |lost|.
+  // Asks the lower rank |rank| to connect, because this rank has lost all its connections with
+  // |rank|. |lost| is the number of the last of these connections.
   void knock(int rank, uint64_t lost);
   // Withdraws the request of knock(), since |rank| has connected.
   void forget_knock(int rank);

@@ -69,7 +69,7 @@ void ControlThread::call(const std::function<void()>& command) {
     try {
       command();
     } catch (const std::bad_alloc&) {
-      // |command| has set no result, which tells the caller that it failed.
+      // The caller notices the failure, because |command| has set no result.
     }
     const std::lock_guard<std::mutex> lock(mutex_);
     done = true;

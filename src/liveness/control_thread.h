@@ -36,10 +36,11 @@ class ControlThread {
   ControlThread(const ControlThread&) = delete;
   ControlThread& operator=(const ControlThread&) = delete;
 
-  // Runs |command| on the control thread asynchronously. Commands run in order. [any-thread]
+  // Runs |command| on the control thread asynchronously. Commands run in order. A std::bad_alloc
+  // that |command| throws is ignored. [any-thread]
   void post(std::function<void()> command);
-  // Runs |command| on the control thread and waits until it has returned. Must not be called on the
-  // control thread itself. [any-thread]
+  // Runs |command| on the control thread and waits until it has returned or thrown std::bad_alloc,
+  // which is ignored. Must not be called on the control thread itself. [any-thread]
   void call(const std::function<void()>& command);
 
   // Only the control thread may call these two.

@@ -31,7 +31,7 @@ class Fates {
   // Returns the number of deaths that apply to this rank only.
   int count_dead_here() const { return static_cast<int>(dead_here_.size()); }
   bool is_dead_here(int rank) const { return dead_here_.count(rank) != 0; }
-  // Returns why |rank| is dead, as far as this rank knows.
+  // Returns why |rank| is dead, as far as this rank knows, or "" if no reason is known.
   std::string verdict(int rank) const;
   // Returns the frame that reports the fate of |rank|.
   Frame frame(int rank, Fate fate, const std::string& why) const;

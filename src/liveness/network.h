@@ -29,7 +29,7 @@ class Network {
   // concerns the connection.
   virtual void close(ConnectionId connection) = 0;
   // Returns when the peer's kernel last acknowledged data on |connection|, or when its process was
-  // last known to exist.
+  // last known to exist. Returns 0 if neither is known.
   virtual uint64_t last_acknowledged_ns(ConnectionId connection) = 0;
   // Returns the addresses of |rank| in the form that learn_addresses() reads. Returns an empty text
   // if this rank knows no more of them than all ranks do.

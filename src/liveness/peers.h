@@ -23,7 +23,7 @@ struct Connection {
   int rank = 0;
   bool initiated = false;
   bool goodbye_taken = false;
-  uint64_t news = 0;  // number of news items that were sent
+  uint64_t news = 0;  // position in News of the first item that was not sent
   uint64_t next_beat_ns = 0;
   uint64_t next_release_ns = 0;
 };
@@ -43,7 +43,7 @@ struct Peer {
   int answers_due = 0;           // number of answers that this rank expects from the peer
   uint64_t heard_ns = 0;         // time of the peer's last frame
   uint64_t own_life_ns = 0;      // time of the peer's last sign of life to this rank
-  uint64_t reached_ns = 0;       // when the peer's kernel last accepted without a proof
+  uint64_t reached_ns = 0;       // when the peer's kernel last accepted an unproved connection
   uint64_t life_ns = 0;          // newest of own_life_ns, reached_ns and the vouches from others
   uint64_t suspect_ns = kNever;  // start of the suspicion
   uint64_t wanted_ns = 0;

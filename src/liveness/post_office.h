@@ -30,7 +30,8 @@ class PostOffice {
   void send(Peer& to, uint64_t now);
   // Calls send() for the next waiting rank that has letters, after a connection attempt has ended.
   void send_next(uint64_t now);
-  // Acknowledges a letter, and passes it to the observer if it is new.
+  // Acknowledges a numbered letter, and passes |letter| to the observer if it is new or has no
+  // number. Drops an answer that this rank does not expect.
   void take(const Frame& letter, ConnectionId from, Peer& sender, uint64_t now);
   // Records that |receiver| has acknowledged its letters up to |number|.
   void taken(Peer& receiver, uint32_t number, uint64_t now);

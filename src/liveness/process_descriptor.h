@@ -9,7 +9,8 @@ namespace hetcomm::liveness {
 UniqueFd describe_own_process();
 
 // Returns whether |fd| refers to a process that has not exited. The process may be stopped, and may
-// belong to another PID namespace. Returns false for other kinds of descriptors.
+// belong to another PID namespace. Returns false for other kinds of descriptors, as far as the
+// kernel lets this process check that.
 bool is_running_process(int fd);
 
 }  // namespace hetcomm::liveness

@@ -19,14 +19,14 @@ class ProvedAddresses {
   // every loopback address, because each container has its own. Several hosts can have the same
   // address, such as a bridge's, so an address means nothing until the rank was reached there.
   bool contain(int rank, const Address& address) const;
-  // Returns the meaning for |rank| of the failure of |connector|, which tried to connect to it.
+  // Classifies the failure of |connector|, which tried to connect to |rank|.
   ConnectFailure failure_of(int rank, const Connector& connector) const;
 
  private:
   std::multimap<int, std::string> addresses_;  // by rank, as texts without a port
 };
 
-// Returns |address| without its port.
+// Returns |address| as text without its port, or "local" for a local socket.
 std::string without_port(const Address& address);
 
 }  // namespace hetcomm::liveness

@@ -28,7 +28,7 @@ struct Setup {
   int rank = 0;
   int size = 0;
   uint64_t detection_ns = 0;
-  Credentials credentials;                     // complete once start() is called
+  Credentials credentials;                     // start() replaces these with the Membership's
   uint32_t incarnation = 0;                    // this rank's incarnation
   int doorbell = -1;                           // an eventfd that is signalled when mail arrives
   std::vector<InterfaceAddress> interfaces{};  // interfaces to listen on, best first
@@ -37,7 +37,7 @@ struct Setup {
 
 // The facts about all ranks that a control plane needs when it starts.
 struct Membership {
-  Credentials credentials;  // complete
+  Credentials credentials;  // of the job, with the incarnations of all ranks
   AddressBook addresses;
   std::vector<uint32_t> hosts;  // by rank: the number of its host
   // This rank's profile, for ranks that request it. It has at most kMaxProfileText bytes, and is

@@ -16,7 +16,7 @@ struct Timing {
   uint64_t beat_ns() const { return detection_ns / 10; }
   uint64_t repair_ns() const { return detection_ns / 8; }
   uint64_t tick_ns() const { return detection_ns / 20; }
-  // Returns how late a tick must be to show that this process did not run.
+  // Returns the time between two ticks above which this process is assumed not to have run.
   uint64_t pause_ns() const { return detection_ns / 6; }
 };
 

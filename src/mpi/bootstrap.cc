@@ -34,9 +34,9 @@ MPI_Comm to_comm(void* user_data) {
   return comm;
 }
 
-// Writes the text of a failure to standard error, because only libhetcomm can set the text of
-// hetcomm_last_error. Nothing is written to a pipe without a reader, because SIGPIPE would kill the
-// process.
+// Writes the text of a failure to standard error and returns |status|. The text goes there because
+// only libhetcomm can set the text of hetcomm_last_error. Nothing is written to a pipe without a
+// reader, because SIGPIPE would kill the process.
 hetcomm_status_t fail(hetcomm_status_t status, const char* text) {
   pollfd error{.fd = STDERR_FILENO, .events = POLLOUT, .revents = 0};
   if (poll(&error, 1, 0) == 1 && (error.revents & POLLERR) != 0) return status;
@@ -100,9 +100,9 @@ hetcomm_status_t check_launcher() {
   MPI_Comm parent = MPI_COMM_NULL;
   // Spawned processes inherit the variables of their parent's launch, which do not describe them.
   if (MPI_Comm_get_parent(&parent) == MPI_SUCCESS && parent != MPI_COMM_NULL) return HETCOMM_OK;
-  // The first variable that is set is used, because it is that of the innermost launcher. srun sets
-  // SLURM_STEP_NUM_TASKS for its own step. An mpirun inside an allocation also runs in a step, but
-  // sets its own variable.
+  // The first variable that is set decides. SLURM_STEP_NUM_TASKS is checked last, because an mpirun
+  // inside an allocation also runs in a step of Slurm, and that variable then counts the tasks of
+  // the step.
   for (const char* name :
        {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_SIZE", "MV2_COMM_WORLD_SIZE"}) {
     const long expected = promised(name);

@@ -19,8 +19,8 @@ namespace {
 constexpr int kBacklog = 4096;
 constexpr int kAcceptBatch = 64;
 constexpr uint64_t kWarningIntervalNs = 60'000'000'000;
-// To make room, a peer can be dropped that is this many times slower than the slowest recent honest
-// peer.
+// To make room, a connection can be dropped once it has taken this many times as long as the
+// slowest recent proof.
 constexpr uint64_t kSlownessAllowed = 4;
 
 // Returns whether an error of accept() means that this process or host is short of a resource.
@@ -150,10 +150,12 @@ void Acceptor::accept_ready(uint64_t now) {
   }
 }
 
-// Returns false when the pending connections are at their limit and none of them can be dropped.
+// Pauses accepting and returns false if the pending connections are at their limit and none of them
+// can be dropped.
 bool Acceptor::make_room(uint64_t now) {
   if (pending_.size() < options_.max_pending || drop_silent(now)) return true;
-  // Older connections have unread input, which this round of events handles.
+  // If the oldest connection is old enough, it was kept for its unread input, which this round of
+  // events handles.
   const uint64_t old_enough_ns = pending_.front()->start_ns() + min_pending_ns();
   pause(std::max(old_enough_ns, now + kExhaustedPauseNs));
   return false;
@@ -189,8 +191,9 @@ void Acceptor::note_no_shortage() {
   turning_away_ = false;
 }
 
-// Pauses accepting. The waiting connection keeps the listening socket readable, so polling would
-// spin.
+// If a connection is waiting, warns, drops a silent connection and pauses accepting. Without the
+// pause, the waiting connection would keep the listening socket readable, and polling would spin.
+// After kExhaustedLimitNs also turns clients away, if Options::exhausted is set.
 void Acceptor::note_shortage(int error, uint64_t now) {
   // accept4() reports a lack of descriptors even if no connection is waiting.
   if (!someone_waits()) return note_no_shortage();
@@ -298,8 +301,9 @@ void Acceptor::reject(const Pending& pending, const Status& why) {
                     .spoke = handshake.peer_spoke()});
 }
 
-// Logs each rejection at debug, and at most one line per minute at warn. A stranger that sends
-// nothing (a port scan, a health check) causes no warning.
+// Logs each rejection at debug, and passes it to Options::rejections. Without that handler, also
+// logs at most one line per minute at warn. A stranger that sends nothing (a port scan, a health
+// check) causes no warning.
 void Acceptor::report_rejection(const Rejection& rejection) {
   const std::string& name = rejection.peer;
   const Status& why = rejection.why;

@@ -23,9 +23,11 @@ class Address {
   // Returns an abstract local address, which has no file and is valid in this network namespace.
   // The name can have at most 106 bytes. A longer name gives an address without a family.
   static Address local(std::string_view abstract_name);
-  // Parses a numeric address: "10.0.0.1", "::1".
+  // Parses a numeric address: "10.0.0.1", "::1", "fe80::1%eth0". Fails with INVALID_ARGUMENT if
+  // |text| is not numeric, or if its scope names no interface.
   static Result<Address> parse_numeric(std::string_view text, uint16_t port);
-  // Resolves a host name; may block. Returns at least one address, best first.
+  // Resolves a host name; may block. Returns at least one address, best first. Fails with NOT_FOUND
+  // if there is none.
   static Result<std::vector<Address>> resolve(const std::string& host, uint16_t port);
 
   int family() const { return storage_.ss_family; }
@@ -52,7 +54,8 @@ class Address {
   // Returns the bytes of an IP address in network order; none for other families.
   ConstByteSpan host_bytes() const;
 
-  // Encodes the address without its link-local scope.
+  // encode() omits the link-local scope. decode() fails with INVALID_ARGUMENT if the input is
+  // malformed.
   void encode(ByteWriter& writer) const;
   static Result<Address> decode(ByteReader& reader);
 

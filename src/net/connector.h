@@ -70,7 +70,7 @@ class Connector final : public Watcher {
   const std::optional<OtherProcess>& other_process() const { return other_process_; }
   // Returns the candidates whose host has reported that no process listens there.
   const std::vector<Address>& refused() const { return refused_; }
-  // Returns the reason that the other side gave for the last failure, if any.
+  // Returns the reason for the last failed handshake, if any.
   Denial denial() const { return denial_; }
   const Status& denial_reason() const { return denial_reason_; }
   // Returns the candidate whose kernel has accepted the connection or has a full queue, but whose
@@ -117,7 +117,7 @@ class Connector final : public Watcher {
   Status denial_reason_;
   std::string failures_;
   Code code_ = Code::kPeerLost;
-  bool exhausted_ = false;  // no candidate is left; the failure is not reported yet
+  bool exhausted_ = false;  // no candidate is left
   bool reported_ = false;
 };
 

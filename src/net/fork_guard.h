@@ -15,8 +15,8 @@ void close_in_forked_children(int fd);
 void forget_in_forked_children(int fd);
 
 // While a NoFork exists, no other thread forks through the C library. This makes it possible to
-// open and register a descriptor, or to unregister and close it, without a child that inherits it
-// in between. A thread that holds a NoFork must not fork and must not call the functions above.
+// open and register a descriptor, or to unregister and close it, without a child inheriting it in
+// between. A thread that holds a NoFork must not fork and must not call the functions above.
 class NoFork {
  public:
   NoFork();

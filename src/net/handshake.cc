@@ -18,8 +18,9 @@
 namespace hetcomm {
 namespace {
 
-// The first byte is neither printable, nor the first byte of a TLS record, nor a small number, so a
-// foreign service that is contacted by mistake rejects the connection at its first byte.
+// The first byte of each magic is not printable, not the first byte of a TLS record, and not a
+// small number. A foreign service that is contacted by mistake therefore rejects the connection at
+// its first byte.
 constexpr std::string_view kHelloMagic = "\x89hetcom\x01";
 constexpr std::string_view kChallengeMagic = "\x89hetcom\x02";
 
@@ -383,9 +384,10 @@ Status Handshake::failure(int error, std::string_view what) const {
   return tls_ != nullptr && !tls_->error().ok() ? tls_->error() : status_from_errno(error, what);
 }
 
-// Rejects a foreign peer. If the peer sent a TLS record, it may be a process of the job with TLS
-// switched on. It is then sent the start of a plain message, from which it recognizes the reason.
-// The peer's bytes are read first, for the reason given at finish_refusal().
+// Rejects a foreign peer, and always returns false. If the peer sent a TLS record, it may be a
+// process of the job with TLS switched on. It is then sent the start of a plain message, from which
+// it recognizes the reason. The peer's bytes are read first, for the reason given at
+// finish_refusal().
 bool Handshake::refuse_foreign_peer() {
   if (tls_ != nullptr || !is_tls_record(in_)) {
     return fail_with(Code::kPermissionDenied, "the other side is not a hetcomm peer",
@@ -475,8 +477,9 @@ Handshake::Refusal Handshake::judge_claim() const {
   return Refusal::kNone;
 }
 
-// Reads the rest of a hello that was not understood, and then fails. Closing with unread bytes
-// would reset the connection, and the initiator might not receive the reason.
+// Reads the rest of a hello that was not understood, and then fails the handshake. Always returns
+// true. Closing with unread bytes would reset the connection, and the initiator might not receive
+// the reason.
 bool Handshake::finish_refusal() {
   std::array<std::byte, kClaimBytes + kMaxHelloExtra> unread;
   [[maybe_unused]] const ssize_t ignored = ::recv(fd_, unread.data(), unread.size(), MSG_DONTWAIT);
@@ -538,8 +541,8 @@ bool Handshake::read_end() {
                    Denial::kEnded);
 }
 
-// Sends zeros in place of the proof. They reveal nothing about the secret. If they are lost, the
-// acceptor merely does not learn the reason.
+// Sends zeros in place of the proof, fails, and always returns false. The zeros reveal nothing
+// about the secret. If the zeros are lost, the acceptor merely does not learn the reason.
 bool Handshake::leave_unconvinced() {
   constexpr std::array<std::byte, kProofBytes> kNotConvinced{};
   [[maybe_unused]] const ssize_t sent = send_some(kNotConvinced.data(), kNotConvinced.size());

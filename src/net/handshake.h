@@ -76,8 +76,8 @@ enum class Denial : uint8_t {
   kOther      // another version, role, rank or process, or another service
 };
 
-// Returns the unproved rank in a hello, or nothing if |bytes| is not a complete hello of
-// |identity|.
+// Returns the unproved rank in a hello, or nothing if |bytes| is not a hello of |identity| or ends
+// before the nonce does.
 std::optional<int32_t> claimed_rank(ConstByteSpan bytes, const Identity& identity);
 
 // Encodes the answer of a process of |identity| that cannot take part. |why| is the reason.

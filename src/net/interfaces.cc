@@ -100,7 +100,7 @@ Result<std::vector<Pattern>> parse_patterns(std::string_view text) {
 }
 
 // Returns, in the kernel's order, all addresses whose interface is up and has a carrier, and
-// |route| even if its interface is not.
+// |route| even if its interface is not. Fails if the kernel does not list the interfaces.
 Result<std::vector<InterfaceAddress>> list_addresses(const Address& route) {
   Result<std::vector<ListedAddress>> all = list_addresses_of_host();
   if (!all.ok()) return all.status();
@@ -170,7 +170,8 @@ void drop_bridges(const Address& route, std::vector<InterfaceAddress>* all) {
   if (leads_out) *all = std::move(kept);
 }
 
-// Returns the index of the first pattern that matches |entry|, or 0 if there are no patterns.
+// Returns the index of the first pattern that matches |entry|, or nothing if none does. Returns 0
+// if there are no patterns.
 std::optional<size_t> choose(const std::vector<Pattern>& patterns, const InterfaceAddress& entry) {
   if (patterns.empty()) return 0;
   for (size_t i = 0; i < patterns.size(); ++i) {

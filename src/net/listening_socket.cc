@@ -20,8 +20,8 @@ Result<UniqueFd> listen_at(const Address& address, int backlog, const std::strin
   UniqueFd fd(::socket(address.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!fd.valid()) return status_from_errno(errno, fmt::format("listen on {}: socket", name));
   if (address.family() != AF_UNIX) {
-    // This frees a port that has only lingering connections of an earlier process, but not one with
-    // a listener.
+    // SO_REUSEADDR frees a port that has only lingering connections of an earlier process, but not
+    // one with a listener.
     HETCOMM_RETURN_IF_ERROR(
         set_socket_option(fd.get(), SOL_SOCKET, SO_REUSEADDR, 1, "SO_REUSEADDR"));
   }

@@ -11,7 +11,7 @@
 namespace hetcomm {
 namespace {
 
-// Returns the index of |family| in arrays that are indexed by family.
+// Returns the index of |family| in an array with one element for each family.
 size_t index_of(int family) { return family == AF_INET ? 0 : 1; }
 
 // Returns the address to listen on for |family|, or an Address without a family if |chosen| has no

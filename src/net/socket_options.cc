@@ -58,8 +58,7 @@ Status set_keepalive(int fd, uint64_t detection_ns) {
   HETCOMM_RETURN_IF_ERROR(
       set_socket_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, interval, "TCP_KEEPINTVL"));
   HETCOMM_RETURN_IF_ERROR(set_socket_option(fd, IPPROTO_TCP, TCP_KEEPCNT, count, "TCP_KEEPCNT"));
-  // The user timeout also applies to the few bytes that may be unacknowledged, during which no
-  // probe is sent.
+  // No probe is sent while bytes are unacknowledged. The user timeout applies to them too.
   HETCOMM_RETURN_IF_ERROR(set_socket_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, seconds * 1000 - 200,
                                             "TCP_USER_TIMEOUT"));
   return set_socket_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1, "SO_KEEPALIVE");

@@ -9,7 +9,8 @@
 
 namespace hetcomm {
 
-// Returns the peer's address for messages, or "unknown" if there is none.
+// Returns a name of the peer for messages: its address or, on a local socket, its process and user.
+// Returns "unknown" if the kernel does not report them.
 std::string peer_name(int fd);
 
 // The process at the other end of a local socket, as recorded by the kernel when that process

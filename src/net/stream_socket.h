@@ -1,9 +1,10 @@
 // StreamSocket is a connected stream socket, with or without TLS. Acceptors and Connectors create
 // it.
 //
-// receive() and send() behave like recv() and send() in both cases (count, 0 at the end, -1 with
-// errno, EAGAIN when they would block), and never raise SIGPIPE. Without TLS they make the system
-// call after one branch. With TLS two conditions can occur, which are always false without TLS:
+// receive() and send() behave like recv() and send() in both cases: they return a count, 0 at the
+// end, or -1 with errno (EAGAIN if they would block). They never raise SIGPIPE. Without TLS they
+// make the system call after one branch. With TLS two conditions can occur, which are always false
+// without TLS:
 //
 //   buffered()   bytes (or the end) were taken from the kernel and not yet received. No event
 //                announces them, so receive() has to be called again before the caller sleeps.

@@ -100,7 +100,7 @@ class TlsSession {
   ssize_t send(const iovec* pieces, size_t count);
   bool buffered() const;
   bool flushed() const { return out_.size() == out_done_; }
-  // See StreamSocket. Returns false with EAGAIN in errno.
+  // See StreamSocket. Sets errno to EAGAIN if it returns false.
   bool flush();
   void say_goodbye();
   // Makes reads take everything that the kernel has, beyond the current record, to save system

@@ -125,9 +125,10 @@ bool TlsSession::flush() {
   return true;
 }
 
-// Returns whether a write has failed and the failure is to be reported, which is so once data has
-// been received. Before that, the peer may have rejected this side's certificate and disconnected.
-// In that case the next receive() reports the rejection, and the data sent so far is lost.
+// Returns whether a write has failed and the failure must be reported. It is reported only after
+// data has been received. Before that, the peer may have rejected this side's certificate and
+// disconnected. In that case the next receive() reports the rejection, and the data sent so far is
+// lost.
 bool TlsSession::is_broken() const { return write_error_ != 0 && received_; }
 
 // --- the handshake -----------------------------------------------------------------------------
@@ -195,7 +196,7 @@ ssize_t TlsSession::receive(const iovec* pieces, size_t count) {
   return -1;
 }
 
-// This is also true if only part of a record has arrived. The next receive() then finds that the
+// Returns true even if only part of a record has arrived. The next receive() then finds that the
 // rest is missing, and an event announces the rest when it arrives.
 bool TlsSession::buffered() const {
   return end_ != End::kNone || (!drained_ && SSL_has_pending(ssl_) != 0);

@@ -72,7 +72,8 @@ Status ask(hetcomm_pipeline_t& pipeline, Query&& query) {
 
 constexpr size_t kMaxGradients = size_t{1} << 22;
 
-// Checks a caller's list of |count| entries. The first entry's struct_size applies to all entries.
+// Checks that a caller's list has at most |most| entries, and that the first entry's struct_size,
+// which applies to all entries, is the size of an entry.
 template <typename Entry>
 Status check_list(const std::string& name, const Entry* entries, size_t count, size_t most) {
   if (count == 0) return {};
@@ -111,8 +112,8 @@ Status check_totals(const double* values, size_t count, const hetcomm_pipeline_t
   return {Code::kInvalidArgument, "totals.norm_type is below 0, or no number"};
 }
 
-// Checks the arguments of hetcomm_pipeline_create() that can be checked without the other ranks,
-// and reads the options.
+// Checks that the pointers |plan| and |out| of hetcomm_pipeline_create() are not null, and copies
+// the options |given| to |options|.
 Status check_create(const char* plan, const hetcomm_pipeline_options_t* given,
                     hetcomm_pipeline_options_t& options, hetcomm_pipeline_t** out) {
   if (out == nullptr) return capi::null_argument("out_pipeline");

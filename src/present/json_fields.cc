@@ -57,7 +57,7 @@ Result<Json> parse_json(std::string_view text, int most_nesting) {
                   printable(fmt::format("an object has the field {} twice", names.twice())));
   } catch (const Json::exception& error) {
     // nlohmann's messages begin with a prefix for programmers, which ends with "] " and is omitted.
-    // The line of the syntax error follows it.
+    // The line of the syntax error follows the prefix.
     const std::string_view what = error.what();
     const size_t prefix = what.find("] ");
     return Status(Code::kInvalidArgument,

@@ -161,8 +161,8 @@ class Fields {
   Status& failure_;
 };
 
-// Parses JSON whose brackets are nested at most |most_nesting| deep. Otherwise fails with
-// INVALID_ARGUMENT. For a syntax error, the text gives the line.
+// Parses JSON. Fails with INVALID_ARGUMENT if brackets are nested more than |most_nesting| deep, if
+// an object has a field twice, or for a syntax error. In the last case the text gives the line.
 Result<Json> parse_json(std::string_view text, int most_nesting);
 
 // Parses a document as parse_json() does, and checks its "format" and "version". Fails with

@@ -15,8 +15,9 @@ namespace hetcomm::present {
 size_t distance_below(size_t bound, std::string_view a, std::string_view b);
 
 // Returns the word of |known| that is nearest to |word|, or "" if none is near. A word is near if
-// its distance is at most two or a third of the length of |word|. Among equally near words, prefers
-// one that differs only in hyphens, underscores and spaces, and otherwise the first.
+// its distance is at most two, or at most a third of the length of |word| if that is more. A word
+// that is entirely different is never near. Among equally near words, prefers one that differs only
+// in hyphens, underscores and spaces, and otherwise the first.
 std::string nearest(std::string_view word, const std::vector<std::string>& known);
 
 // Returns "; did you mean 'word'?", or "" if no word is near.

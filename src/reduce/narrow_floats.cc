@@ -64,8 +64,8 @@ struct Format {
     constexpr int32_t kRebias = (127 - kBias) << 23;
     const auto bits = hn::BitCast(di, value);
     const auto magnitude = hn::And(bits, hn::Set(di, kMagnitude));
-    // Adds half a unit in the last place, minus one if the last kept bit is 0, so that ties round
-    // to even.
+    // Changes the exponent's bias, and adds half a unit in the last place, minus one if the last
+    // kept bit is 0, so that ties round to even.
     const auto odd = hn::And(hn::ShiftRight<kShift>(magnitude), hn::Set(di, 1));
     const auto half = hn::Set(di, (1 << (kShift - 1)) - 1 - kRebias);
     const auto normal = hn::ShiftRight<kShift>(hn::Add(magnitude, hn::Add(half, odd)));

@@ -20,7 +20,8 @@ bool is_narrow(Type type) { return type >= Type::kFloat16 && type <= Type::kFloa
 
 std::byte* bytes_of(float* numbers) { return reinterpret_cast<std::byte*>(numbers); }
 
-// Computes |sum| = |sum| op in[0] op in[1] ... If |begun| is false, |sum| is uninitialized and the
+// Computes |sum| = |sum| op in[0] op in[1] ... for |elements| elements of the inputs from |at_byte|
+// on. PREMUL_SUM first scales each of them. If |begun| is false, |sum| is uninitialized and the
 // result starts with in[0].
 void add_block(const Reduction& reduction, float* sum, const std::byte* const* in, size_t inputs,
                size_t at_byte, size_t elements, bool begun) {

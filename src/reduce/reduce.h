@@ -71,8 +71,9 @@ bool rounds(Type type, Operator op);
 
 // Computes out = in[0] op in[1] op ..., left to right, for any number of inputs. Divides for
 // AVERAGE. |out| may be one of the inputs but must not overlap them in any other way. Types that
-// round are multiplied, summed and divided in float32 and rounded once. |before| is null or, only
-// for types that round, the result of reduce_wide() for the preceding inputs.
+// round are multiplied, summed and divided in float32 and rounded once. For PREMUL_SUM of other
+// types, the caller has already scaled the inputs. |before| is null or, only for types that round,
+// the result of reduce_wide() for the preceding inputs.
 void reduce(const Reduction& reduction, std::byte* out, const std::byte* const* in, size_t inputs,
             size_t elements, const float* before = nullptr);
 // Like reduce(), but does not divide or round. Only for types that round. |out| may be |before|.

@@ -71,8 +71,8 @@ class DeviceCopies {
     for (auto& rows : rows_) rows.clear();
     between_.clear();
   }
-  // Starts the job. The handler is notified when the job ends, after this call. If this call throws
-  // std::bad_alloc, the job was not started.
+  // Starts the next job in |direction|. The handler is notified when the job has ended, but not
+  // during this call. If this call throws std::bad_alloc, the job has not been started.
   void start(StreamDirection direction, const DeviceCopyUse& use) HETCOMM_UNDER_BATON;
 
  private:

@@ -204,7 +204,7 @@ void Execution::complete() {
   owner_.note_ready();
 }
 
-// Releases the memory of unprocessed received messages and of unsent messages.
+// Releases the memory of unprocessed received messages, of unsent messages, and of sums.
 void Execution::drop_landings() {
   for (size_t i = 0; i < phases_.size(); ++i) {
     const ProgramPhase& phase = shared_.program.phases[i];
@@ -372,8 +372,9 @@ void Execution::post_sends(size_t index, bool oldest) {
   }
 }
 
-// Posts a message. Returns false if its turn has not come, no memory is available, or its data is
-// still being copied from a device. |must| is explained at Landing::take().
+// Posts a message. Returns false if its turn has not come, no memory is available, its data is
+// still being copied from a device, or the execution has ended. |must| is explained at
+// Landing::take().
 bool Execution::post(size_t phase_index, size_t index, bool sends, bool must) {
   const ProgramPhase& phase = shared_.program.phases[phase_index];
   const ProgramMessage& message = sends ? phase.sends[index] : phase.receives[index];
@@ -384,7 +385,7 @@ bool Execution::post(size_t phase_index, size_t index, bool sends, bool must) {
   // Device data can be fetched before the message's turn.
   const bool has_turn = shared_.turns.has_turn(message.track, number_, message.position) &&
                         (!sends || may_send_to(track));
-  if (state_ != State::kMoving) return false;  // has_turn() may have failed it for lack of memory
+  if (state_ != State::kMoving) return false;  // has_turn() may run out of memory
   if (!has_turn && (!fetches || no_room_)) return false;
   if (state.way != Way::kAsTheyLie && state.landing == nullptr) {
     if (!take_memory(message, state, sends, must)) {
@@ -457,8 +458,8 @@ void Execution::list_buffers(const ProgramMessage& message) {
   }
 }
 
-// Allocates the memory for |message|. Returns false if the bound does not allow it. |must| is
-// explained at Landing::take().
+// Allocates the memory for |message|. Returns false if the bound of the Landing does not allow it.
+// |must| is explained at Landing::take().
 bool Execution::take_memory(const ProgramMessage& message, MessageState& state, bool sends,
                             bool must) {
   Landing& landing = sends ? shared_.packed : shared_.landed;

@@ -38,8 +38,10 @@ class ExecutionMemory {
   // Moves the memory that abandoned copies can still access to |abandoned|.
   void leave_to(AbandonedCopies& abandoned) noexcept;
 
-  // --- regions of the program Returns the memory of |region|, or null for private memory of the
-  // execution.
+  // --- regions of the program ---
+
+  // Returns the buffer that contains |region|, or null if the region is in the execution's private
+  // memory.
   const SideMemory* side_of(const Region& region) const;
   // Returns the staged memory of |region|, or null if the processor can access the region.
   const SideMemory* staged_side_of(const Region& region) const;

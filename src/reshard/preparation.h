@@ -44,8 +44,8 @@ class Order {
   // Makes the plans, and proves them if |options| request it. |communicator| outlives this object.
   // Fails with INVALID_ARGUMENT, OUT_OF_RANGE or UNSUPPORTED for ranks that do not exist, shapes
   // that differ, types that cannot be converted, or a strategy that does not cover the layouts. If
-  // there are several tensors, the text names the tensor. Fails with INTERNAL if the proof fails.
-  // Sends nothing to other ranks. May throw std::bad_alloc.
+  // there are several tensors, the error text names the tensor. Fails with INTERNAL if the proof
+  // fails. Sends nothing to other ranks. May throw std::bad_alloc.
   static Result<std::unique_ptr<Order>> create(Communicator& communicator,
                                                std::vector<TensorOrder> tensors,
                                                const OrderOptions& options);

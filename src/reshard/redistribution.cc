@@ -269,7 +269,8 @@ Code Redistribution::start(const hetcomm_buffer_t* sources, const hetcomm_buffer
 
 // --- executions ---------------------------------------------------------------
 
-// Assigns the next number to |execution|, and notifies the other ranks.
+// Assigns the next number to |execution|, unless it already has a number. Then notifies the other
+// ranks, unless the plan has ended.
 void Redistribution::call(Execution& execution) {
   if (execution.has_number()) return;
   execution.set_number(next_number_++);

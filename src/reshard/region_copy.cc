@@ -117,7 +117,8 @@ CommonRows to_block(const CommonRows& part, const CommonRows::Sizes& strides,
 
 // If the rows that are contiguous on both sides are short, calls use(source, target, elements) for
 // dense blocks of elements, and then copies |target| to its destination. With |reads|, |target|
-// first gets the destination's elements. Returns false, and does nothing, if the rows are long.
+// first gets the destination's elements. Returns false, and does nothing, if the rows are long or
+// the two sides have no common rows.
 template <typename Use>
 bool by_blocks(const CopySide& from, const CopySide& to, bool reads, Use&& use) {
   constexpr size_t kBlockBytes = 16u << 10;

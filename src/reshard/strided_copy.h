@@ -22,7 +22,7 @@ void copy_rows(const CommonRows& rows, const std::byte* from, std::byte* to);
 class Blocks {
  public:
   Blocks(const CommonRows& rows, uint64_t most_rows);
-  // Moves to the next part. Returns false if there is none.
+  // Moves to the first part, and in later calls to the next one. Returns false if there is none.
   bool next();
   const CommonRows& part() const { return part_; }
   uint64_t from_offset() const { return from_; }

@@ -1,10 +1,10 @@
 // BiasedLock is a try-lock that a sole user can take without an atomic read-modify-write
 // instruction.
 //
-// As long as only one thread calls the lock, and does so with the "as_user" functions, it is the
-// sole user: it takes the lock with two plain stores and a few loads. The first call by any other
-// thread ends this role permanently, at the cost of a membarrier() call. From then on the lock is
-// an ordinary try-lock.
+// As long as only one thread uses the lock, and does so with the "as_user" functions, that thread
+// is the sole user: it takes the lock with two plain stores and a few loads. The first call by any
+// other thread ends this role permanently, at the cost of a membarrier() call. From then on the
+// lock is an ordinary try-lock.
 //
 //   nobody yet --first call as a user--> sole user --call of another thread--> ending --> shared
 //
@@ -12,8 +12,9 @@
 // sole user and that the word is free. The other thread revokes the role, fences on all
 // processors, and then checks whether the sole user is inside. One of the two sees the other.
 //
-// try_lock() can fail even if no thread holds the lock for longer than a moment. A thread that has
-// held the lock or failed to take it must then check for work that others left to it (see Engine).
+// try_lock() can fail although no thread holds the lock, because another thread is just trying to
+// take it. A thread that has held the lock or failed to take it must then check for work that
+// others left to it (see Engine).
 #pragma once
 
 #include <atomic>

@@ -258,7 +258,8 @@ Result<Config> Config::load(Variables all, const char* const* environment,
               info != nullptr ? "has no value; write NAME=value" : "is not a known variable",
               near.empty() ? "" : "; did you mean ", near, near.empty() ? "" : "?"));
     }
-    // For example, a secret in the settings replaces any secret from the environment.
+    // Unsets the variable that this one displaces. For example, a secret in the settings replaces
+    // any secret from the environment.
     if (info->displaced != nullptr && equals + 1 < entry.size() && !after_secret) {
       HETCOMM_RETURN_IF_ERROR(config.assign(*info->displaced, "", false));
     }

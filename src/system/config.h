@@ -28,16 +28,18 @@ class Config {
  public:
   // Reads the variables |all| from |environment| ("NAME=value" strings, nullptr at the end), then
   // from |settings| ("NAME=value;NAME=value", prefix optional). Warns on |log| about unknown
-  // HETCOMM_ names, with the nearest known one. Fails when a value cannot be parsed or is out of
-  // range, naming the variable and the allowed values. A secret file in |settings| takes precedence
-  // over a secret in |environment|. If |caller| is kStranger, environment variables that name files
-  // or affect trust are ignored, with one warning. In that case, fails with PERMISSION_DENIED if an
-  // ignored variable affects trust and |settings| does not set it.
+  // HETCOMM_ names in |environment|, and suggests the nearest known name. Fails with
+  // INVALID_ARGUMENT if an entry of |settings| has an unknown name or no value, or if a value
+  // cannot be parsed or is out of range. The error text names the variable. A secret file in
+  // |settings| takes precedence over a secret in |environment|. If |caller| is kStranger,
+  // environment variables that name files or affect trust are ignored, with one warning. In that
+  // case, fails with PERMISSION_DENIED if an ignored variable affects trust and |settings| does not
+  // set it.
   static Result<Config> load(Variables all, const char* const* environment,
                              std::string_view settings, Log& log, Caller caller = Caller::kOwner);
 
-  // Sets |variable| to a value that is derived from another variable, unless the user has set it.
-  // Call this before the Config is shared.
+  // Sets |variable| to a value that is derived from another variable, unless the user has set
+  // |variable|. Fails like load() if the value is invalid. Call this before the Config is shared.
   Status derive(const Variable& variable, std::string_view text);
 
   std::string_view text(const Variable& variable) const { return value(variable).text; }

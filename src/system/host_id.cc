@@ -10,7 +10,7 @@
 namespace hetcomm {
 namespace {
 
-// Reads the kernel's boot id, which is a text of 32 hexadecimal digits and dashes.
+// Reads the kernel's boot id, a UUID in text form.
 HostId read_boot_id() {
   HostId id{};
   const UniqueFd file(::open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC));

@@ -1,8 +1,8 @@
 // Lists the network interfaces of this process's network namespace, and their addresses.
 //
-// The kernel reports them over a netlink socket (getifaddrs). Some sandboxes refuse such sockets
-// (systemd's RestrictAddressFamilies, seccomp filters). The fallback queries the IPv4 addresses
-// through an ordinary socket (ioctl SIOCGIFCONF) and reads the IPv6 addresses from
+// The kernel reports the interfaces over a netlink socket (getifaddrs). Some sandboxes refuse such
+// sockets (systemd's RestrictAddressFamilies, seccomp filters). The fallback queries the IPv4
+// addresses through an ordinary socket (ioctl SIOCGIFCONF) and reads the IPv6 addresses from
 // /proc/net/if_inet6. It does not list interfaces without an address.
 #pragma once
 

@@ -27,7 +27,7 @@ std::string time_text() {
 }
 
 // Writes |line| to standard error. This usually takes one call of write(), so lines of different
-// processes do not mix.
+// processes rarely mix.
 void write_to_standard_error(std::string_view line) {
   while (!line.empty()) {
     const ssize_t written = ::write(STDERR_FILENO, line.data(), line.size());

@@ -15,7 +15,7 @@ namespace {
 constexpr std::string_view kVariable = "HETCOMM_LOG_FILE";
 
 // Returns |name| with its placeholders replaced, or std::nullopt if it contains %r and |rank| is
-// not set.
+// not set. Fails for an unknown placeholder.
 Result<std::optional<std::string>> expand(std::string_view name, std::string_view host,
                                           std::optional<int> rank) {
   std::string expanded;

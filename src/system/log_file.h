@@ -21,7 +21,7 @@ class LogFile {
   static Result<LogFile> create(std::string_view name, std::string_view host,
                                 std::optional<int> rank);
 
-  // Opens the file unless it is open already.
+  // Opens the file unless it is open already. Fails like create().
   Status set_rank(int rank);
   bool is_open() const { return fd_.valid(); }
   // Appends |line| and a line feed with one write(). Returns false if nothing or only a part was

@@ -1,7 +1,7 @@
 // Allocates memory near a NUMA node. The kernel is requested to take pages from that node as long
-// as it has free ones, and from other nodes otherwise. Allocation does not fail if the kernel
-// cannot do this, because it lacks NUMA support, a container forbids the system call, or the node
-// is full or absent. The memory is then only more distant.
+// as it has free ones, and from other nodes otherwise. If the kernel cannot do that, the allocation
+// still succeeds, but the memory is more distant. This happens if the kernel lacks NUMA support, a
+// container forbids the system call, or the node is absent.
 #pragma once
 
 #include <cstddef>
@@ -13,8 +13,8 @@ namespace hetcomm {
 inline constexpr int kAnyNumaNode = -1;
 
 // Requests memory on |node| for those whole pages of [begin, begin + bytes) that have not been
-// touched yet. For a shared mapping this applies to all processes. Returns 0, or an errno if the
-// kernel refuses. Does nothing for kAnyNumaNode.
+// touched yet. For a shared mapping this applies to all processes. Returns 0, or an errno if |node|
+// is invalid or the kernel refuses. Does nothing for kAnyNumaNode.
 int prefer_numa_node(std::byte* begin, size_t bytes, int node);
 
 // Returns 0 if this process can request memory on |node|, or an errno if not.

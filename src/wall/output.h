@@ -11,7 +11,8 @@
 
 namespace hetcomm::capi {
 
-// The size of each structure in its first release. These numbers never change.
+// The size of each structure in its first release, as given by a specialization for the structure.
+// The sizes never change.
 template <typename Output>
 inline constexpr size_t kFirstSize = 0;
 

@@ -47,7 +47,8 @@ inline Status null_argument(const char* name) {
   } while (false)
 
 // Copies an option struct of any version of the library. Fields that |given| lacks are zero in
-// |options|. Fields that this library does not have must be zero in |given|.
+// |options|, and so are all fields if |given| is null. Fields that this library does not have must
+// be zero in |given|.
 template <typename Options>
 Status read_options(const Options* given, Options* options) {
   std::memset(options, 0, sizeof(*options));
@@ -73,7 +74,7 @@ Status read_options(const Options* given, Options* options) {
 }
 
 // Writes as much of |text| as fits in |capacity| bytes with a terminating NUL. |*out_size| receives
-// the size of the whole text, including the NUL.
+// the size of the whole text, including the NUL. |out_text| may be null only if |capacity| is 0.
 inline Status write_text(std::string_view text, size_t capacity, char* out_text, size_t* out_size) {
   if (capacity > 0 && out_text == nullptr) {
     return {Code::kInvalidArgument, "out_text is NULL and capacity is not 0"};

@@ -11,7 +11,8 @@
 
 namespace tools {
 
-// A Launcher identifies the program that started this process as one rank of several.
+// A Launcher identifies the program that started this process as one rank of several. kNone means
+// that there is no such program.
 enum class Launcher { kNone, kEnvironment, kMpi, kTwoHosts };
 // Detects the launcher from environment variables. Never returns kTwoHosts, which only the command
 // line of hetcomm_bench sets.

@@ -24,10 +24,11 @@ struct Launch {
 
 using LineFunction = std::function<void(std::string_view line)>;
 
-// Runs until all processes have exited. Calls |on_line| with every line of their standard output.
-// Returns "", or the error: a process could not be started or failed, or nothing arrived on
-// standard output for |silence_seconds|. If a process failed, the error includes the end of the
-// processes' standard error, unless that was passed on.
+// Starts the processes of |launch|, and waits until all have exited. If one fails, the others are
+// killed after a few seconds. Calls |on_line| with every line of their standard output. Returns "",
+// or the error: a process could not be started or failed, or nothing arrived on standard output for
+// |silence_seconds|. If a process failed, the error includes the end of the processes' standard
+// error, unless that was passed on.
 std::string run(const Launch& launch, double silence_seconds, const LineFunction& on_line);
 
 // Returns the path of |program| in PATH, or "" if there is none.

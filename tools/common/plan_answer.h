@@ -20,7 +20,8 @@ class PlanError : public std::runtime_error {
 };
 
 // Returns the text that |function| produces from |document|. |form| is one of HETCOMM_PLAN_*.
-// Throws PlanError if |function| fails. A text longer than |first_size| requires a second call.
+// Throws PlanError if |function| fails. For a text longer than |first_size|, |function| is called
+// twice.
 inline std::string plan_answer(hetcomm_status_t (*function)(const char*, int32_t, size_t, char*,
                                                             size_t*),
                                const std::string& document, int32_t form,

@@ -14,7 +14,8 @@
 namespace tools {
 namespace {
 
-// Returns the index of |wanted|, a kind or a device as in HETCOMM_DEVICES, in |devices|.
+// Returns the index in |devices| of |wanted|, which is a kind or a device as in HETCOMM_DEVICES.
+// Returns nullopt if there is no such device.
 std::optional<size_t> index_of(const std::vector<std::string>& devices, const std::string& wanted) {
   for (size_t i = 0; i < devices.size(); ++i) {
     if (devices[i] == wanted) return i;
@@ -25,7 +26,7 @@ std::optional<size_t> index_of(const std::vector<std::string>& devices, const st
   return std::nullopt;
 }
 
-// Returns the devices in HETCOMM_DEVICES, and those in |wanted| that it lacks.
+// Returns the devices in HETCOMM_DEVICES, and those in |wanted| that it lacks, except "host".
 std::vector<std::string> devices_for(const std::vector<std::string>& wanted) {
   std::vector<std::string> devices;
   std::istringstream items(is_set("HETCOMM_DEVICES") ? std::getenv("HETCOMM_DEVICES") : "");

@@ -18,7 +18,8 @@
 namespace hetcomm_info {
 namespace {
 
-// Time limit in which the ranks must write some output. It exceeds the sum of their own deadlines.
+// The ranks are terminated if they write no output for this time. It exceeds the sum of their own
+// deadlines.
 constexpr double kSilenceSeconds = 180;
 constexpr uint64_t kPatienceNs = UINT64_C(30'000'000'000);
 
@@ -215,8 +216,8 @@ bool print_views(hetcomm_communicator_t* communicator, const View& view, bool js
 
 // --- one rank of a job
 
-// Creates the bootstrap of this rank's job. If the tool's MPI module is missing, the variables of
-// mpirun still provide rank and size.
+// Creates the bootstrap of this rank's job. If MPI cannot be used, for example because the tool's
+// MPI module is missing, the variables of mpirun may still provide rank and size.
 std::string find_job(tools::Launcher launcher, hetcomm_context_t* context,
                      hetcomm_bootstrap_t** out_bootstrap) {
   std::string failure = tools::create_bootstrap(launcher, context, out_bootstrap);

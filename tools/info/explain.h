@@ -14,7 +14,8 @@ struct Question {
 };
 
 // Joins the job that a launcher (mpirun, torchrun) started, or starts two ranks on this host if
-// there is no launcher. Rank 0 prints how each rank reaches the peer. Returns the exit status.
+// there is no launcher. Rank 0 prints how each rank reaches the peer, or all other ranks. Returns
+// the exit status.
 int explain(const Question& question);
 
 }  // namespace hetcomm_info

@@ -106,7 +106,8 @@ void add_schedule(CLI::App& command, ScheduleOrder& order) {
   command.add_option("--nics", order.links.nics)->delimiter(',');
 }
 
-// Parses the command line. If it is wrong, prints an error and returns the exit status.
+// Parses the command line. If it is wrong, prints an error and returns the exit status. Otherwise
+// returns nullopt.
 std::optional<int> parse(int argc, char** argv, Options& options) {
   CLI::App app;
   app.set_help_flag();  // help.cc prints the manual page

@@ -28,8 +28,8 @@ std::string value_of(const char* variable) {
   return value != nullptr ? value : "";
 }
 
-// Creates a context with these settings in a child process. Returns a text that says how the child
-// ended, or "" if it survived.
+// Creates a context with these settings in a child process. Returns a text that describes how the
+// child ended, or "" if it survived or could not be started.
 std::string end_of(const std::string& plugins, const std::string& devices) {
   std::fflush(nullptr);
   const pid_t child = fork();

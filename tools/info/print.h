@@ -9,15 +9,15 @@
 
 namespace hetcomm_info {
 
-// Returns the columns of the terminal on standard output, or 100 if there is no terminal or it has
-// fewer than 60.
+// Returns the number of columns of the terminal on standard output, or 100 if there is no terminal
+// or it has fewer than 60.
 size_t output_width();
 
 // Splits |text| into lines of at most |width| columns, at spaces if possible.
 std::vector<std::string> wrap(std::string_view text, size_t width);
 
 // Formats rows as aligned columns, each line indented by two. The first column is as wide as its
-// contents. The others are wrapped: the last one at the remaining width, the others at 24.
+// contents. The last column is wrapped at the remaining width, and those between them at 24.
 std::string table(const std::vector<std::vector<std::string>>& rows, size_t width);
 
 // Returns the requested sections. If none is requested, returns one page that shows transports

@@ -21,8 +21,8 @@ namespace {
 using Json = nlohmann::json;
 namespace present = hetcomm::present;
 
-// Reads the link model and places |ranks| ranks on its hosts, one host after the other. Returns
-// both as the member "links" of a question.
+// Reads the link model and places |ranks| ranks on its hosts, one host after the other. Returns the
+// model and the placement as the member "links" of a question.
 Json links_of(const ReshardQuestion& question, uint64_t ranks) {
   const std::string& name = question.model;
   const std::string text = read_file(name);

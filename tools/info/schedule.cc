@@ -33,7 +33,7 @@ using Json = nlohmann::json;
 // Size of the first buffer for an answer. Most answers fit, so a search does not run twice.
 constexpr size_t kFirstSize = size_t{8} << 20;
 
-// Returns the nanoseconds of a time such as "12.5ms".
+// Converts a time such as "12.5ms" to nanoseconds. Throws std::runtime_error if it is malformed.
 uint64_t nanoseconds(std::string_view text) {
   static constexpr std::pair<std::string_view, double> kUnits[] = {
       {"ns", 1}, {"us", 1e3}, {"ms", 1e6}, {"s", 1e9}};
@@ -153,7 +153,7 @@ Json named_question(const ScheduleOrder& order) {
   if (!order.order.empty()) schedule["order"] = order.order;
   if (order.effort > 0) schedule["effort"] = order.effort;
   if (name == "virtual-1f1b") {
-    // Every boundary that takes time is a slow one.
+    // Every boundary that is given counts as slow.
     Json slow = Json::array();
     for (const Json& each : boundaries_of(order)) slow.push_back(each["after"]);
     schedule["slow_boundaries"] = std::move(slow);
@@ -216,7 +216,7 @@ Json question_of_plan(const std::string& plan, const ScheduleOrder& order, const
   const Json& in_flight = pipeline["stage_in_flight"];
   if (!in_flight.empty()) question["in_flight"] = in_flight;
   if (traces.empty()) return question;
-  // The outline has checked the plan.
+  // The plan is valid, since hetcomm_draft_pipeline() has accepted it.
   const Json planned = Json::parse(plan)["pipelines"][number];
   for (const Json& stage : planned["stages"]) {
     question["stage_limits"].push_back(stage.value("live_limit", 0));
@@ -224,7 +224,8 @@ Json question_of_plan(const std::string& plan, const ScheduleOrder& order, const
   return question;
 }
 
-// Throws an error if the numbers of |times| or |sizes| do not match |plan|, the text of a plan.
+// Throws an error if the number of |times| or the number of gradient |sizes| does not match |plan|,
+// the text of a plan.
 void check_counts(const std::string& plan, size_t times, size_t sizes) {
   const Json outline =
       Json::parse(tools::plan_answer(hetcomm_draft_pipeline, plan, HETCOMM_PLAN_JSON));
@@ -248,7 +249,7 @@ void check_counts(const std::string& plan, size_t times, size_t sizes) {
   }
 }
 
-// Returns the question about all pipelines of the plan in |order|, over its links.
+// Returns the question about all pipelines of the plan in |order|, over the links in |order|.
 Json forecast_question(const ScheduleOrder& order) {
   const std::string plan = names_file(order) ? read_file(order.what) : "";
   if (!is_plan(plan) || order.forward.empty()) {
@@ -276,7 +277,8 @@ Json forecast_question(const ScheduleOrder& order) {
   return question;
 }
 
-// Returns the plan of |order|, changed to the proposed schedule that is better for its traces.
+// Returns the plan of |order| with the proposed schedule, which is better for the times in the
+// traces. Throws an error if no schedule is better.
 std::string proposed_plan(const ScheduleOrder& order, const Json& question) {
   const bool is_run = names_file(order) && !order.traces.empty();
   const std::string plan = is_run ? read_file(order.what) : "";

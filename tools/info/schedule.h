@@ -17,7 +17,7 @@ struct LinksOrder {
 };
 
 struct ScheduleOrder {
-  std::string what;  // a schedule's name, or a file with a question or with a schedule as CSV
+  std::string what;  // a schedule's name, or a file: a question, a plan, or a schedule as CSV
   uint32_t ranks = 0;
   uint32_t chunks = 0;  // stages of each rank; 0: the schedule's own number
   uint32_t micro_batches = 0;
@@ -26,7 +26,7 @@ struct ScheduleOrder {
   std::vector<std::string> forward;
   std::vector<std::string> backward;
   std::vector<std::string> weight_grad;  // the part of |backward| for the gradient of the weights
-  std::vector<std::string> boundaries;   // "S=BUSY" or "S=BUSY+LATENCY", S: the stage before it
+  std::vector<std::string> boundaries;   // "S=BUSY" or "S=BUSY+LATENCY", behind stage S
   double epsilon_percent = 0;
   double overlap_percent = 0;
   std::string order;    // arranged: how stages go to ranks, "loop" or "v"; "": the default

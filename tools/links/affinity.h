@@ -1,5 +1,5 @@
-// hetcomm_bench affinity: measures the benefit if each device uses the NIC next to it. The devices
-// of one host send to the devices of another concurrently: each over its near NIC, each over a far
+// hetcomm_bench affinity: measures the benefit of using the NIC next to each device. The devices of
+// one host send to the devices of another concurrently: each over its near NIC, each over a far
 // one, and all over one NIC of their host. (H2, table 3, compares near with far NICs.)
 //
 // Each rank represents one device. Each rank has a context and a communicator for each of the three

@@ -24,7 +24,8 @@ struct DeviceNics {
 // Parses the document that hetcomm_context_topology() writes. |pci_address| is the address of the
 // rank's device. If it is empty, the rank with index |local| on the host uses the accelerator with
 // that index. If no accelerator matches, the rank uses the NUMA node with that index. Indices wrap
-// around. The name is empty if the document is invalid or lists neither.
+// around. The name is empty if the document is invalid or lists neither accelerators nor NUMA
+// nodes.
 DeviceNics device_nics(const std::string& topology, const std::string& pci_address, size_t local);
 
 // Returns the index in |device|.nics of the first NIC at the largest distance, or 0 if all are

@@ -14,7 +14,7 @@ namespace {
 constexpr int kSlots = 8;  // messages of one transfer in flight
 constexpr uint64_t kFirstBytes = 16u << 10;
 constexpr uint64_t kMaxBytes = 4u << 20;
-constexpr uint64_t kMaxBytesOfRank = 64u << 20;  // total of a rank's receive buffers
+constexpr uint64_t kMaxBytesOfRank = 64u << 20;  // limit for all receive buffers of a rank
 constexpr uint64_t kDataTag = 1;
 constexpr uint64_t kLatencyTag = 2;
 
@@ -24,8 +24,8 @@ int64_t steady_ns() {
       .count();
 }
 
-// Chooses the message size of one sender. It doubles while a window of messages takes less than 100
-// ms, or while doubling increases the rate by more than 20 %.
+// Chooses the message size of one sender. The size doubles, up to a maximum, while a window of
+// messages takes less than 100 ms, or while doubling increases the rate by more than 20 %.
 class MessageSize {
  public:
   MessageSize(uint64_t most, int64_t started_ns) : most_(most), window_began_(started_ns) {}
@@ -283,7 +283,7 @@ uint64_t run_latency(hetcomm_communicator_t* communicator, int own, RankPair pai
   constexpr size_t kMin = 8;
   constexpr size_t kWarmUp = 3;
   constexpr int64_t kEnoughNs = 200'000'000;
-  // The exchanged word says whether another round trip follows.
+  // The exchanged word is 1 if another round trip follows, and 0 after the last one.
   uint64_t more = 1;
   if (own == pair.second) {
     while (more != 0) {

@@ -26,9 +26,9 @@ struct FlowMemory {
 };
 
 // Runs rank |own|'s part of concurrent transfers between all |pairs| for |seconds|. Returns the
-// rates of the transfers that this rank receives. Messages grow as long as that increases the rate,
-// so slow links get short messages, and links with a long latency are fully used. Only the second
-// half of the time is measured.
+// rates of the transfers that this rank receives. Messages grow while several of them take less
+// than 0.1 s, or while growing increases the rate. So slow links get short messages, and links with
+// a long latency are fully used. Only the second half of the time is measured.
 std::vector<Flow> run_flows(hetcomm_communicator_t* communicator, int own,
                             const std::vector<RankPair>& pairs, double seconds,
                             const FlowMemory& memory = {});

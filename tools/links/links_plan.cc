@@ -21,8 +21,8 @@ std::vector<std::vector<int>> clusters_of(const std::vector<int>& cluster_of) {
   return clusters;
 }
 
-// Pairs all of |from| with all of |to| if this gives at most |most| pairs. Otherwise pairs one host
-// with one, at most |most| times.
+// Pairs all of |from| with all of |to| if this gives at most |most| pairs. Otherwise forms at most
+// |most| pairs, for which the hosts of each side take turns.
 HostRound crossing(const std::vector<int>& from, const std::vector<int>& to, size_t most) {
   HostRound round;
   if (from.size() * to.size() <= most) {
@@ -44,8 +44,9 @@ HostRound crossing(const std::vector<int>& from, const std::vector<int>& to, siz
   return round;
 }
 
-// Pairs each host with up to kMaxFan others at the same time. Hosts in the same cluster come first,
-// since no trunk slows them.
+// Pairs each host with up to kMaxFan others at the same time, in one round for each direction.
+// Hosts in the same cluster come first, since no trunk slows them. Adds nothing for fewer than
+// three hosts.
 void add_fans(const std::vector<int>& cluster_of, std::vector<HostRound>& rounds) {
   const int hosts = static_cast<int>(cluster_of.size());
   if (hosts < 3) return;
@@ -64,7 +65,7 @@ void add_fans(const std::vector<int>& cluster_of, std::vector<HostRound>& rounds
   }
 }
 
-// Divides |hosts| into groups of kMaxFan + 1 or more.
+// Divides |hosts| into groups of kMaxFan + 1 or more. Fewer hosts form one group.
 void add_groups(const std::vector<int>& hosts, std::vector<std::vector<int>>& groups) {
   const size_t count = std::max<size_t>(hosts.size() / (kMaxFan + 1), 1);
   for (size_t i = 0; i < count; ++i) {
@@ -97,7 +98,7 @@ void add_fans_of_groups(const std::vector<std::vector<int>>& clusters,
 }
 
 // Returns hosts from all clusters except |own|: the first of each, then the second of each and so
-// on, until there are at least |wanted|.
+// on, until there are at least |wanted| or no others are left.
 std::vector<int> some_of_others(const std::vector<std::vector<int>>& clusters,
                                 const std::vector<int>& own, size_t wanted) {
   std::vector<int> others;
@@ -134,8 +135,8 @@ std::vector<HostRound> circle(int count) {
   return rounds;
 }
 
-// Adds rounds with one pair of hosts for every two clusters, and one pair inside each cluster.
-// Disjoint pairs share a round.
+// Adds rounds with one pair of hosts for every two clusters, and one pair inside each cluster that
+// has several hosts. Disjoint pairs share a round.
 void add_sampled_clusters(const std::vector<std::vector<int>>& clusters,
                           std::vector<HostRound>& rounds) {
   for (const HostRound& pairs : circle(static_cast<int>(clusters.size()))) {

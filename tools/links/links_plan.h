@@ -20,8 +20,8 @@ using HostRound = std::vector<HostPair>;
 inline constexpr int kMaxAlone = 8;
 // With at most this many hosts, all pairs are measured, and each host has a separate round with
 // several others. With more hosts, each one is measured with the hosts at distances 1, 2, 4, 8, ...
-// in the list of hosts, and at 3, 5 and 7 times these distances. Hosts of different groups then
-// share rounds.
+// in the list of hosts, and at 3, 5 and 7 times these distances. The hosts of each cluster then
+// form groups, and one host of every group has its transfers with several others in each round.
 inline constexpr int kMaxTournament = 64;
 // The maximum number of hosts that send to one host, or receive from one, at the same time.
 inline constexpr size_t kMaxFan = 8;
@@ -41,12 +41,13 @@ std::vector<HostRound> tournament(int hosts);
 // rounds.
 std::vector<HostRound> first_rounds(int hosts);
 
-// Returns the rounds to measure once the clusters are known: one pair of hosts alone for every two
-// clusters, each host with several others, pairs of clusters, and each cluster with all others.
-// |cluster_of| is indexed by host.
+// Returns the rounds to measure once the clusters are known: each host with several others, pairs
+// of clusters, and each cluster with all others. With more than kMaxAlone hosts, also measures one
+// pair of hosts alone for every two clusters. |cluster_of| is indexed by host.
 std::vector<HostRound> further_rounds(const std::vector<int>& cluster_of);
 
-// Returns |count| random rounds of one to four transfers to check the model.
+// Returns |count| random rounds of one to four transfers to check the model. Returns none if there
+// is only one host.
 std::vector<HostRound> check_rounds(int hosts, size_t count, uint32_t seed);
 
 }  // namespace tools

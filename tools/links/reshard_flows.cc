@@ -62,7 +62,8 @@ class Network {
   const int hosts_;
 };
 
-// A Track holds the messages between two ranks in one stage. They are sent one after the other.
+// A Track holds the messages from one rank to another in one stage. They are sent one after the
+// other.
 struct Track {
   int stage;
   int from;

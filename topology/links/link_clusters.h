@@ -15,9 +15,10 @@ using PairShares = std::vector<uint32_t>;
 // Clusters hosts by single linkage: joins them in descending order of their pairs' shares. There is
 // a jump between two successive shares if the greater is at least twice the smaller, so that noise
 // of 10 % causes none. The groups that have formed before a jump are clusters if no known pair
-// within a group has a share below the greater one. Uses the jump with the greatest ratio, and
-// among equal ones that with the fewest clusters. Without a jump, all hosts are one cluster.
-// Returns the cluster of each host. Clusters are numbered in the order of their first hosts.
+// within a group has a share below the greater one. Uses the jump with the greatest ratio. If
+// several jumps have that ratio, uses the one with the fewest clusters. Without a jump, all hosts
+// are one cluster. Returns the cluster of each host. Clusters are numbered in the order of their
+// first hosts.
 std::vector<int> find_clusters(size_t hosts, const PairShares& shares);
 
 }  // namespace hetcomm::topology

@@ -20,7 +20,8 @@ Status check_count(size_t count, size_t most, const char* what) {
   return broken(fmt::format("there are {} {}; {} are the most", count, what, most));
 }
 
-// Checks that |name| is not too long, is printable and is not in |seen| yet. Adds it to |seen|.
+// Checks that |name| is not empty, is not too long, is printable and is not in |seen| yet. Adds it
+// to |seen|.
 Status check_name(const std::string& name, const char* what, std::set<std::string>* seen) {
   if (name.empty()) return broken(fmt::format("a {} has no name", what));
   if (name.size() > kMaxLinkName) {
@@ -131,7 +132,7 @@ void renumber(std::vector<int>& crossed, const std::vector<int>& position) {
   for (int& index : crossed) index = position[static_cast<size_t>(index)];
 }
 
-// Hashes numbers and texts. Each eight characters of a text form one number, with the first
+// Hashes numbers and texts. Every eight characters of a text form one number, with the first
 // character in the low byte, so that the hash is the same on all processors.
 class Hash {
  public:

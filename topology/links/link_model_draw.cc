@@ -21,7 +21,7 @@ constexpr size_t kMaxInPicture = 256;
 
 // --- hosts and rates -------------------------------------------------------------------------
 
-// Returns the first |most| hosts at most, sorted by cluster.
+// Sorts the hosts by cluster, and returns the first |most| of them, or all if there are fewer.
 std::vector<int> in_clusters(const LinkModel& model, size_t most) {
   std::vector<int> hosts;
   for (size_t i = 0; i < model.hosts.size(); ++i) hosts.push_back(static_cast<int>(i));

@@ -9,7 +9,7 @@ namespace hetcomm::topology {
 
 // Draws the model as lines of UTF-8: clusters, the NICs of each host, paths, and a matrix of the
 // rate between each pair of hosts when no other pair sends. With more than 16 hosts, the matrix
-// shows only the first host of each cluster.
+// shows only the first host of each cluster, for at most 16 clusters.
 std::string draw_text(const LinkModel& model);
 
 // Draws the rate between each pair of hosts, when no other pair sends, as an SVG picture. Hosts are

@@ -110,7 +110,7 @@ class Round {
   }
 
   void deal(size_t first) {
-    // This is a breadth-first search over the users that would have to move. |via| has, for each
+    // Performs a breadth-first search over the users that would have to move. |via| has, for each
     // NIC, the user from which the search reached it. The search stops early at a NIC whose load is
     // the least of all.
     std::vector<int> via(rates_.size(), kNone);

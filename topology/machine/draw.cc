@@ -149,8 +149,8 @@ class Picture {
       box.width = right + kGap - x;
       box.height = bottom + kGap - y;
     }
-    // Frames are drawn in this order. The item's frame precedes those of its children, which are
-    // drawn on top of it.
+    // Frames are drawn in the order of |frames_|. The item's frame precedes those of its children,
+    // which are drawn on top of it.
     frames_.insert(frames_.begin() + static_cast<std::ptrdiff_t>(at), {&item, box});
     remember(item, box);
     return box;

@@ -10,7 +10,8 @@
 namespace hetcomm::topology {
 
 // Returns UTF-8 text with the tree, a matrix and a legend. The matrix has a row for each
-// accelerator and NUMA node, and a column for each NIC.
+// accelerator and NUMA node, and a column for each NIC. If the machine has no NIC, a note replaces
+// the matrix and the legend.
 std::string draw_text(const Machine& machine, const Affinity& affinity);
 
 // Returns an SVG picture that shows the same tree as nested boxes. A line connects each accelerator

@@ -33,9 +33,9 @@ struct Load {
 // has the smallest maximum load of all assignments, among these the smallest second-highest load,
 // and so on.
 //
-// Ties are broken by path length. The result has the fewest paths of the longest Distance, then of
-// the next one, and so on, then the smallest total number of bridges, the smallest sum of NUMA
-// distances, and the fewest paths to other packages.
+// Ties are broken by path length. The result has the fewest paths of the longest Distance, then the
+// fewest of the next one, and so on. After the Distances, the smallest total number of bridges
+// counts, then the smallest sum of NUMA distances, and then the fewest paths to other packages.
 std::vector<int> assign_first_nics(const std::vector<std::vector<NicOption>>& options,
                                    const std::vector<uint64_t>& rates);
 

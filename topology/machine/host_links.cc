@@ -14,7 +14,7 @@ constexpr size_t kMaxNicName = 72;   // in bytes
 constexpr size_t kMaxLinkText = 24;  // maximum length of PcieLink::name in bytes
 constexpr uint8_t kAsBefore = 0xff;  // encodes a list that equals the previous one
 
-// A link of the PCIe tree, and the NICs whose data all crosses it.
+// A link of the PCIe tree, and the NICs all of whose data crosses the link.
 struct TreeLink {
   uint64_t mbyte_per_s = 0;
   std::vector<size_t> nics;  // positions in the list of reported NICs, ascending

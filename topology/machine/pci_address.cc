@@ -7,7 +7,8 @@
 namespace hetcomm::topology {
 namespace {
 
-// Reads |text| as one hexadecimal number of at most |most|.
+// Reads |text| as one hexadecimal number. Returns nothing if |text| is not such a number, or if the
+// number is greater than |most|.
 std::optional<uint32_t> parse_hex(std::string_view text, uint32_t most) {
   uint32_t value = 0;
   const char* const end = text.data() + text.size();

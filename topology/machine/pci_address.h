@@ -19,7 +19,8 @@ struct PciAddress {
   std::string text() const;  // such as "0000:3b:00.1"
 };
 
-// Parses "0000:3b:00.1", or "3b:00.1" in domain 0, with hexadecimal digits in either case.
+// Parses "0000:3b:00.1", or "3b:00.1" in domain 0, with hexadecimal digits in either case. Returns
+// nothing for any other text.
 std::optional<PciAddress> parse_pci_address(std::string_view text);
 
 }  // namespace hetcomm::topology

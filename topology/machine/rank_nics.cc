@@ -10,7 +10,7 @@ namespace {
 
 constexpr uint64_t kMuchSlower = 4;
 constexpr uint64_t kWorthUsing =
-    16;  // NICs that add less than this part of the others' rate are not
+    16;  // slow NICs are left out if they add at most 1/16 to the others' rate
 
 // Returns whether both NICs are in the same fabric or, unless both have a fabric, share a subnet. A
 // peer that reaches one of the NICs then also reaches the other.

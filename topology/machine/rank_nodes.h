@@ -1,9 +1,10 @@
 // Selects the NUMA nodes on which the memory and the threads of one rank are placed. The function
 // is pure.
 //
-// A NIC's buffers are placed near the NIC, and staging memory near the accelerator. If a device is
-// near several nodes (for example all nodes of a package, or those of both cards of a bond), nodes
-// near the rank's accelerators are preferred, and then nodes on which the rank may run.
+// A NIC's buffers are placed near the NIC, and staging memory near the accelerator. A device may be
+// near several nodes, for example all nodes of a package, or those of both cards of a bond. Nodes
+// near the rank's accelerators are then preferred, and after these the nodes on which the rank may
+// run.
 #pragma once
 
 #include <vector>

@@ -9,9 +9,9 @@
 
 namespace hetcomm::topology {
 
-// Reads the host from the files below |sys|. If there is a choice to make (there is an accelerator,
-// or there are several physical NICs that are not down) and hwloc is installed, reads everything
-// except the NICs through hwloc instead.
+// Reads the host from the files below |sys|. If there is an accelerator, or there are several
+// physical NICs that are not down, there is a choice to make. In that case, if hwloc is installed,
+// reads everything except the NICs through hwloc instead.
 Result<Machine> read_live_machine(const std::string& sys = "/sys");
 
 // Returns whether the host is plain: it has no RDMA device, and at most one NUMA node. Its ranks

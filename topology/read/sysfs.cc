@@ -158,7 +158,8 @@ class PciTree {
   }
 
  private:
-  // Parses the name of a root complex's folder, such as "pci0000:3a".
+  // Parses the name of a root complex's folder, such as "pci0000:3a". Returns nothing for any other
+  // name.
   static std::optional<PciAddress> root_of(const std::string& name) {
     if (!name.starts_with("pci")) return std::nullopt;
     return parse_pci_address(name.substr(3) + ":00.0");
@@ -367,8 +368,8 @@ class NicReader {
     }
   }
 
-  // Returns the NIC of the interface |parent|, or an additional one if that NIC already has an RDMA
-  // device.
+  // Returns the NIC of the interface |parent|. If there is none, or it already has an RDMA device,
+  // adds another NIC and returns that one.
   Nic& nic_over(const std::string& parent) {
     Nic beside;
     beside.kind = NicKind::kVirtual;

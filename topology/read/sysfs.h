@@ -19,7 +19,8 @@ struct Interface {
   std::vector<std::string> subnets;
 };
 
-// Returns this process's interfaces except loopback, sorted by name.
+// Returns this process's interfaces except loopback, sorted by name, or none if they cannot be
+// listed.
 std::vector<Interface> list_interfaces();
 
 // Reads the NUMA nodes, and the PCIe tree above network cards, RDMA devices and accelerators, to

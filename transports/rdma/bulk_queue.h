@@ -21,7 +21,8 @@ namespace hetcomm::rdma {
 enum class BulkState : uint8_t { kFree, kQueued, kPosted, kCompleted };
 
 struct Transfer {
-  // Null once cancelled. Fragments that are still in flight then use no memory of the bulk.
+  // Null if the bulk was cancelled or the transfer is free. Fragments of a cancelled bulk that are
+  // still in flight use none of its memory.
   Bulk* bulk = nullptr;
   Key key;
   ExtentCursor cursor;     // position of the next byte to post

@@ -12,8 +12,8 @@ namespace {
 // Work requests and send slots that bulks leave free for messages.
 constexpr uint32_t kReservedRequests = QueuePair::kSendSlots + 4;
 constexpr uint32_t kReservedSlots = 8;
-// A put or get is copied through send slots if it has at most kCopiedBytes, or if its extents are
-// smaller than kSmallPiece on average. Copying is then cheaper than registering.
+// A put or get of host memory is copied through send slots if it has at most kCopiedBytes, or if
+// its extents are smaller than kSmallPiece on average. Copying is then cheaper than registering.
 constexpr uint64_t kCopiedBytes = 4096;
 constexpr uint64_t kSmallPiece = 512;
 constexpr unsigned kInline = IBV_SEND_INLINE;

@@ -29,8 +29,8 @@ class BulkSender {
   // Accepts a put or get, and posts as much of it as the limits allow. The caller flushes the queue
   // pair.
   Code start(Bulk& bulk, bool get);
-  // Adds fragments of queued transfers to the queue pair until a limit is reached. The caller
-  // flushes the queue pair.
+  // Adds fragments of queued transfers to the queue pair until a limit is reached or none is left.
+  // The caller flushes the queue pair.
   void pump() {
     if (queue_.front() != nullptr) post_queued();
   }
@@ -62,7 +62,7 @@ class BulkSender {
   bool some_passed() const { return some_passed_; }
 
  private:
-  // Returns whether a fragment for a key of |kind| can be posted now. |copied| says that the
+  // Returns whether a fragment for a key of |kind| can be posted now. |copied| is true if the
   // fragment goes through a send slot.
   bool can_post(KeyKind kind, bool copied) const;
   bool put_at_once(Bulk& bulk, const Key& key);

@@ -344,7 +344,8 @@ Status Manager::set_up(const Config& config) {
 }
 
 // Returns the addresses on which to try to listen. On RoCE these are the GIDs, which are the
-// interface's IP addresses. On InfiniBand they are the addresses of the chosen interfaces.
+// interface's IP addresses, without link-local ones. On InfiniBand they are the addresses of the
+// chosen interfaces.
 std::vector<std::pair<GidBytes, Address>> Manager::candidates(const Config& config) const {
   std::vector<std::pair<GidBytes, Address>> found;
   const Nic& nic = surroundings_.device.nic();

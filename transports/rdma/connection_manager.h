@@ -78,8 +78,8 @@ class CmListener {
 
 class ConnectionManager {
  public:
-  // Creates a manager that listens on the addresses of the device's port. If |cm| is null, it uses
-  // the installed library.
+  // Creates a manager that listens on the addresses of the device's port. Fails if it can listen on
+  // none of them. If |cm| is null, it uses the installed library.
   static Result<std::unique_ptr<ConnectionManager>> create(const Cm* cm, const Device& device,
                                                            const Config& config, Poller& poller,
                                                            Log& log, CmListener& listener);

@@ -4,10 +4,9 @@
 // Each message, and each fragment of a put to exposed memory, consumes one receive. Puts to regions
 // consume none. Each side counts the messages that it may still send, and the credits that it owes:
 // receives that it has reposted but not yet reported to the peer. The head of each message reports
-// the owed credits. If half of the receives are owed and there is nothing to send, a separate
-// message reports them. The last credit is reserved for that message. It returns at least half of
-// the peer's credits, so two sides cannot starve each other. Puts leave a quarter of the credits
-// for messages.
+// the owed credits. If at least half of the receives are owed, a separate message reports them. The
+// last credit is reserved for that message. It returns at least half of the peer's credits, so two
+// sides cannot starve each other. Puts leave a quarter of the credits for messages.
 #pragma once
 
 #include <algorithm>

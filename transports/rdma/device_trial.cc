@@ -263,7 +263,7 @@ DeviceVerdict try_device(const Verbs& verbs, const Config& config, const std::st
       }
     }
     if (status.ok()) status = try_way(*loopback, way, device, &verdict.hanging);
-    // After a failure the queue pair is unusable, so the next method uses a new Loopback.
+    // After a failure the queue pairs may be unusable, so the next method uses a new Loopback.
     if (!status.ok()) loopback.reset();
     verdict.text += fmt::format("{}{}: {}", verdict.text.empty() ? "" : "; ", way_name(way),
                                 status.ok() ? "what was written was read back" : status.text());

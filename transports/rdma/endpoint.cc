@@ -119,8 +119,9 @@ void RdmaEndpoint::revoke(const RemoteKey& key) {
     exposures_.remove(*exposure);
     return;
   }
-  // A write may be in flight. Destroying the queue pair stops it on any device, even on Soft-RoCE,
-  // which holds a memory region from a write's first packet to its last.
+  // A write may be in flight, or the device does not release the source of a get. Destroying the
+  // queue pair ends the access on any device, even on Soft-RoCE, which holds a memory region from a
+  // write's first packet to its last.
   break_off("memory that the peer could still reach was revoked");
 }
 
@@ -143,7 +144,7 @@ bool RdmaEndpoint::flushed() const {
 
 Passage RdmaEndpoint::passage() const {
   if (pair_ == nullptr) return passage_;
-  // Unless the device reports an error, nothing shows that the network has lost the rest.
+  // Unless the device reports an error, nothing shows that the network has lost data.
   return some_passed() ? Passage::kPassed : Passage::kNothing;
 }
 

@@ -81,7 +81,7 @@ class RdmaEndpoint final : public Endpoint,
   // Records that all work posted up to |id| has completed. Makes no upcalls.
   void on_sent(uint64_t id);
   // Breaks the connection without upcalls. The next progress() with a handler calls on_failed. This
-  // function never fails, and may be called at any time. |unanswered| says that the device has
+  // function never fails, and may be called at any time. |unanswered| is true if the device has
   // abandoned a request because the peer answered none of its retries.
   void break_off(std::string_view reason, bool unanswered = false) noexcept;
   // Sends as much as possible, and makes the upcalls that are due, including on_failed. Returns the
@@ -104,8 +104,8 @@ class RdmaEndpoint final : public Endpoint,
   uint64_t suspect_until_ns() const { return suspect_until_ns_; }
   bool has_broken_in_silence() const { return pair_->is_in_error(); }
   void trust() { suspect_until_ns_ = 0; }
-  // Sends the peer an empty write if this side has posted nothing since the previous call. Either
-  // the peer's device answers or the connection breaks.
+  // Sends the peer an empty write if this side has posted nothing since the previous call and has
+  // no work in flight. Either the peer's device answers or the connection breaks.
   void probe();
   uint64_t deadline_ns() const { return state_ == State::kClosing ? deadline_ns_ : kForever; }
 

@@ -30,8 +30,8 @@ class RdmaFactory final : public TransportFactory {
   }
 
   Status check_nic(const Config& config, const BoundNic& nic) const override {
-    // HETCOMM_RDMA_NIC also sets the order of the ports. If it is set, no RDMA transport is bound
-    // to an interface.
+    // If HETCOMM_RDMA_NIC is set, it selects the ports and their order, and no RDMA transport is
+    // bound to an interface.
     const bool may_use =
         !nic.rdma_port.empty() && config.text(variable::kRdmaNic).empty() && table().ok();
     return may_use ? Status() : Status(Code::kUnsupported, "");

@@ -238,8 +238,8 @@ Status MemoryEvents::try_out() {
   const auto try_it = [&]() -> Status {
     if (!watch({first, first + 2 * page})) return failed;
     if (changing()) return failed;
-    // The first thread is blocked until its event is read. The second has at least removed its
-    // page.
+    // The first thread is blocked until its event is read. Once has_taken() returns true, the
+    // second thread has removed its page.
     HETCOMM_RETURN_IF_ERROR(takers[0].start(pages.begin, page));
     if (!comes(events_.get()) || !changing()) return failed;
     HETCOMM_RETURN_IF_ERROR(takers[1].start(pages.begin + page, page));

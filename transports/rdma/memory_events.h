@@ -37,7 +37,8 @@ class MemoryEvents {
   // Returns a number that changes with every event. It is odd while an event may have been read
   // that take() does not report yet.
   uint64_t sequence() const { return sequence_.load(std::memory_order_acquire); }
-  // Reports the ranges lost since the count was |taken|, and sets |taken| to the current count.
+  // Stores in |out| the ranges lost since the count was |taken|, or sets |out.all| if they are too
+  // many. Then sets |taken| to the current count.
   void take(uint64_t& taken, MemoryMonitor::Lost& out);
   uint64_t count();
 

@@ -35,7 +35,7 @@ struct MemoryRange {
 
 class MemoryEvents;
 
-// Each user has its own monitor. Not thread-safe.
+// Each MemoryRegionCache has its own monitor. Not thread-safe.
 class MemoryMonitor {
  public:
   // Creates a monitor. Returns kUnsupported if the kernel or the container does not allow it.
@@ -63,7 +63,7 @@ class MemoryMonitor {
   struct Lost {
     std::array<MemoryRange, kMax> ranges;
     size_t count = 0;
-    bool all = false;  // too many ranges to list
+    bool all = false;  // any memory may be lost; |ranges| lists nothing
   };
   // Returns false if no memory was lost since the last take(). Costs one load.
   bool anything_lost() const;

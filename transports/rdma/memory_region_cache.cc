@@ -13,7 +13,8 @@
 namespace hetcomm::rdma {
 namespace {
 
-// The maximum number of cached memory regions. Each may split a mapping of the process in three.
+// The maximum number of cached memory regions. Each may split a mapping of the process in three,
+// and the kernel limits the number of mappings.
 constexpr size_t kMaxKept = 1024;
 constexpr int kRemote = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
 
@@ -111,7 +112,7 @@ MemoryRegion* MemoryRegionCache::use(const MemoryRegion::Id& id) {
   return known;
 }
 
-// Returns whether a memory region created now should be cached. If so, its memory is already
+// Returns whether a memory region created now should be cached. If so, host memory is already
 // watched, so a later loss is noticed. Running out of memory is not an error: the memory region is
 // then not cached.
 bool MemoryRegionCache::begin_keeping(const MemoryRegion::Id& id, const Attached* device) {
@@ -171,7 +172,7 @@ Result<MemoryRegion*> MemoryRegionCache::try_add(const MemoryRegion::Id& id, con
   return &region;
 }
 
-// Finds a cached memory region for the memory that is currently mapped.
+// Returns a cached memory region for the memory that is currently mapped; nullptr if there is none.
 MemoryRegion* MemoryRegionCache::find(const MemoryRegion::Id& id) {
   auto found = known_.find(id);
   const bool settled = found == known_.end() || !found->second->watched_ || monitor_->settle();

@@ -142,7 +142,7 @@ class MemoryRegionCache {
   // kernel refuses an extent even though no region is idle.
   uint64_t most_bytes_ = UINT64_MAX;
   uint64_t cached_bytes_ = 0;
-  List all_;   // in use or not cached
+  List all_;   // in use
   List idle_;  // cached but unused; most recently used first
   std::unordered_map<MemoryRegion::Id, MemoryRegion*, MemoryRegion::Hash> known_;
   std::unique_ptr<MemoryMonitor> monitor_;

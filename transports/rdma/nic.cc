@@ -149,7 +149,7 @@ Status read_mtu(const Config& config, ibv_mtu active, Nic& nic) {
   return {};
 }
 
-// Checks whether the port can be used, based on the information in |source|, and if so fills |nic|.
+// Checks whether the port can be used, and fills |nic| with the information in |source|.
 Status examine(const PortSource& source, const Config& config, Nic& nic) {
   Result<PortState> port = source.read(nic.port);
   if (!port.ok()) return port.status();

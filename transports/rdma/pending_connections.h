@@ -45,8 +45,8 @@ class PendingConnections final : public AcceptHandler, public CmListener {
   // for each endpoint that has not failed.
   size_t queue_pairs() const;
   // Handles expired deadlines, and makes the resulting upcalls. Returns the number of actions. The
-  // transport calls it every 10 ms, and immediately after connect(), so an arrival's deadline may
-  // be noticed up to 10 ms late.
+  // transport calls it every 10 ms, and in the first progress() after connect(), so an arrival's
+  // deadline may be noticed up to 10 ms late.
   int run_timers(uint64_t now);
   uint64_t next_timer_ns() const;
 

@@ -81,8 +81,8 @@ class Port {
   // pair. |count| includes the new queue pair.
   Result<std::unique_ptr<QueuePair>> make_queue_pair(size_t count);
   Parameters parameters_of(const QueuePair& pair, const Gid& mine, const GidBytes& peer) const;
-  // Stops |pair| and fetches all its completions. Takes a bounded time. Makes no upcalls except
-  // on_port_broken().
+  // Stops |pair| and fetches its completions until all have arrived or a time limit has passed.
+  // Makes no upcalls except on_port_broken().
   void quiesce(QueuePair& pair);
   // Discards completions for queue pair |number|, which has been stopped and never sent anything.
   void discard_arrived(uint32_t number);

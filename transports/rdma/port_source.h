@@ -25,7 +25,7 @@ class PortSource {
   // information.
   virtual uint32_t ports() const = 0;
   virtual Result<PortState> read(uint8_t port) const = 0;
-  // Returns bytes and type of a GID. If there is no GID, returns nullopt or all-zero bytes.
+  // Returns the bytes and the type of a GID. If there is no GID, returns nullopt or all-zero bytes.
   virtual std::optional<ibv_gid_entry> gid(uint8_t port, uint32_t index) const = 0;
 
  protected:

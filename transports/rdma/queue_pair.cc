@@ -169,7 +169,7 @@ bool QueuePair::post_chain() {
   const size_t count = std::exchange(chained_, 0);
   ibv_send_wr* bad = nullptr;
   if (device_.verbs().post_send(qp_, chain_.data(), &bad) == 0) return true;
-  // Requests that were not posted cause no completion.
+  // Requests that were not posted cause no completion, so they are no longer counted.
   for (size_t i = count; i > 0; --i) {
     const size_t index = --posted_ % kSendDepth;
     if (records_[index].signalled) --signalled_;

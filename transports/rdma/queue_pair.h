@@ -2,10 +2,10 @@
 // send slots. It also decides which work requests are signalled, so that they cause a completion.
 //
 // A request is signalled if the caller requires a completion (large fragments, the end of a bulk).
-// In addition, every kSignalEvery-th request is signalled. There are more than kSignalEvery send
-// slots and work requests, so waiting for a free one always ends with a completion. When nothing
-// more is sent, nudge() adds an empty signalled write. Its completion confirms the unsignalled
-// requests before it.
+// In addition, every kSignalEvery-th request after a signalled one is signalled. There are more
+// than kSignalEvery send slots and work requests, so waiting for a free one always ends with a
+// completion. When nothing more is sent, nudge() adds an empty signalled write. Its completion
+// confirms the unsignalled requests before it.
 #pragma once
 
 #include <array>
@@ -144,7 +144,7 @@ class QueuePair {
   bool has_completed(uint64_t number) const { return done_ >= number; }
 
   // Handles the completion with |id|. Calls use(record) for its record and all earlier ones that
-  // have not completed.
+  // have not completed. Ignores the completion if no request with |id| is in flight.
   template <typename Use>
   void retire(uint64_t id, Use&& use) {
     if (id - done_ >= posted_ - done_) return;  // not one of this queue pair's requests

@@ -17,8 +17,8 @@ constexpr uint64_t kTimerIntervalNs = 10'000'000;
 // The number of probes of idle connections within the detection time.
 constexpr uint64_t kProbes = 4;
 constexpr int kMaxRounds = 4;
-// Used receives are reposted in groups of this size. When nothing arrives, all are reposted, so no
-// message waits for a full group.
+// Used receives are reposted in groups of at least this size. When nothing arrives, all are
+// reposted, so no message waits for a full group.
 constexpr size_t kPostTogether = 8;
 // Unsignalled work of otherwise idle connections is checked once in this many passes. A check costs
 // as much as a message, and should not delay the answer to a message.
@@ -43,14 +43,14 @@ Status RdmaTransport::set_up(const Verbs& verbs, const Cm* cm) {
   HETCOMM_RETURN_IF_ERROR(port_.find(verbs));
   port_.log().info("rdma: using {}", port_.nic().describe());
   const bool use_cm = by_cm(port_.environment().config);
-  // rdma_cm opens the device itself in order to listen.
+  // The connection manager needs the open device.
   if (use_cm) HETCOMM_RETURN_IF_ERROR(port_.open());
   return pending_.open(use_cm, cm);
 }
 
 Status RdmaTransport::on_port_opened() {
-  // Set before the first add(), since the poller ignores the removal of a watcher that was never
-  // added.
+  // Set before the first add(), so that stop_watching() also undoes a failure. The poller ignores
+  // the removal of a watcher that was never added.
   watching_ = true;
   Status status = port_.poller().add(port_.device().channel()->fd, EPOLLIN, completion_watcher_);
   if (status.ok()) {

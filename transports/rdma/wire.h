@@ -68,7 +68,7 @@ inline constexpr size_t kAnswerBytes = 256;
 using AnswerBytes = std::array<std::byte, kAnswerBytes>;
 AnswerBytes encode_answer(const Answer& answer);
 AnswerBytes encode_refusal(std::string_view why);
-// Decodes an answer. Returns a refusal as a status.
+// Decodes an answer. Fails if the answer is a refusal or malformed.
 Result<Answer> decode_answer(const AnswerBytes& bytes);
 inline constexpr std::byte kReadyByte{0x52};
 

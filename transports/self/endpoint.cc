@@ -10,7 +10,7 @@
 namespace hetcomm::self {
 namespace {
 
-// One progress() copies at most this many bytes.
+// One progress() copies at most this many bytes of puts and gets.
 constexpr uint64_t kCopyBudget = 512 << 10;
 
 // The words of Bulk::scratch: the number of bytes done, and whether the bulk is a put.

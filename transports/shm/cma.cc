@@ -12,7 +12,7 @@
 namespace hetcomm::shm {
 namespace {
 
-// The number of pieces per system call, on each side.
+// The maximum number of pieces per system call, on each side.
 constexpr size_t kWindow = 64;
 
 // Converts an address in the peer to the form that the kernel expects. The result is never

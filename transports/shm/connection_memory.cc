@@ -58,7 +58,7 @@ Result<uint64_t> sealed_size(const UniqueFd& file, int seals) {
   if (fstatfs(file.get(), &system) != 0 || fstat(file.get(), &info) != 0) {
     return status_from_errno(errno, "shm: fstat");
   }
-  // Rejects huge pages. They can run out, and an access then raises SIGBUS.
+  // Accepts only tmpfs. Huge pages can run out, and an access then raises SIGBUS.
   if (system.f_type != TMPFS_MAGIC || info.st_size < 0) {
     return Status(Code::kInvalidArgument, "shm: peer's memory is no memory file");
   }

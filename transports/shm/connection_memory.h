@@ -39,8 +39,8 @@ class ConnectionMemory {
   // Returns the memory's file descriptor, or -1 once this side has closed it.
   int file() const { return file_.get(); }
   uint64_t size_bytes() const { return geometry_.file_bytes(); }
-  // Returns the memory that side |side| (0 or 1) writes. ring(|side|) is the ring that this side
-  // fills.
+  // Returns the control part that side |side| (0 or 1) writes. ring(|side|) is the ring that the
+  // same side fills.
   Side& side(int side) const {
     return reinterpret_cast<Control*>(base_)->sides[static_cast<size_t>(side)];
   }

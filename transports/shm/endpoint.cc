@@ -240,8 +240,8 @@ int ShmEndpoint::progress() {
     return done;
   }
   if (regions_.waiting()) {
-    // A failed socket ends the connection. The peer may map memory of this side until the peer's
-    // end of the socket is closed.
+    // A failed socket ends the connection, since the peer can then no longer be asked to unmap
+    // memory of this side.
     regions_.flush();
     draining_ = draining_ || regions_.socket_failed();
   }

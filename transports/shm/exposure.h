@@ -62,7 +62,8 @@ class TargetTable {
 class SourceTable {
  public:
   explicit SourceTable(Side& mine) : words_(mine.sources.data()) {}
-  // Returns kOutOfResources if all words are in use.
+  // Returns kOutOfResources if all words are in use, and kInvalidArgument if |extents| exceed
+  // kMaxSourceBytes or kMaxSourceExtents.
   Result<RemoteKey> add(Extents extents);
   void remove(const RemoteKey& key);
   void clear();

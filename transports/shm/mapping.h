@@ -25,7 +25,7 @@
 
 namespace hetcomm::shm {
 
-// The reason for which a peer does not get a region. With kWithdrawn, the peer is not at fault.
+// The reason why a peer does not get a region. With kWithdrawn, the peer is not at fault.
 enum class Refusal : uint8_t { kWithdrawn, kUnknown, kForeign };
 
 // PublishedRegions records the regions that this process has published on one transport.

@@ -85,7 +85,7 @@ int PeerReader::pump(EndpointHandler& handler) {
 }
 
 // Returns the result of a get whose last byte was read, or which failed with the negative errno
-// |outcome|.
+// |outcome|. Sets |peer_is_gone_| if the peer has closed its end of the socket.
 Code PeerReader::outcome_of(const Bulk& bulk, int64_t outcome) {
   const SourceKey source = source_of(bulk);
   // The source's word must be read after the data; see SourceTable::remove().

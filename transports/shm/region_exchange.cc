@@ -69,7 +69,7 @@ Status RegionExchange::take(const Parcel& parcel, const UniqueFd& file, Endpoint
                         Status(Code::kUnsupported, "shm: the owner does not share the memory"));
       return {};
     case ParcelKind::kLetGo:
-      // This side could not map the region, and has already reported that to the owner with kGone.
+      // If this side could not map the region, it has already sent kGone to the owner.
       if (!mappings_.contains(id)) return {};
       handler.on_unmap(key);
       mappings_.erase(id);
@@ -102,8 +102,8 @@ Status RegionExchange::answer_want(uint64_t id) {
   return {};
 }
 
-// Logs each reason once per connection, so that a peer that keeps requesting does not flood the
-// log.
+// Logs each reason except kWithdrawn once per connection, so that a peer that keeps requesting does
+// not flood the log.
 void RegionExchange::note_refusal(Refusal refusal) {
   if (refusal == Refusal::kWithdrawn ||
       std::exchange(refusals_noted_[static_cast<size_t>(refusal)], true)) {

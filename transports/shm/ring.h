@@ -50,7 +50,7 @@ class Producer {
   RingPosition position_for(uint64_t length) const { return position_for(length, used_); }
   std::byte* at(RingPosition position) const { return ring_ + (position & (ring_bytes_ - 1)); }
 
-  // Publishes |next|, which must be slot(). The caller passes it because the compiler cannot tell
+  // Publishes |next|, which must be slot(). The caller passes it because the compiler cannot infer
   // that writing to the slot leaves |head_| unchanged.
   void publish(FifoSlot& next, SlotKind kind, uint64_t length) {
     next.kind_and_length = static_cast<uint32_t>(kind) << 24 | static_cast<uint32_t>(length);
@@ -113,8 +113,8 @@ class Consumer {
   }
   // Returns the next entry, which is valid while ready().
   const FifoSlot& slot() const { return *next_; }
-  // Prefetches the next entry while this one is handled. In a fast sequence of messages it has
-  // already arrived.
+  // Prefetches the next entry while this one is handled. In a fast sequence of messages the next
+  // entry has already been published.
   void prefetch_following() const {
     const auto* line = reinterpret_cast<const std::byte*>(slots_ + (tail_ + 1) % kSlotCount);
     __builtin_prefetch(line);

@@ -13,7 +13,7 @@ constexpr uint32_t kMagic = 0x68637368;
 constexpr size_t kMessageBytes = 256;
 constexpr size_t kMaxText = 180;
 
-// Returns the error of a setup for which the peer is at fault. |what| describes the fault.
+// Returns the error for a setup that fails because of the peer. |what| describes the fault.
 Status invalid(const char* what) {
   return Status(Code::kInvalidArgument, fmt::format("shm: peer {}", what));
 }
@@ -95,8 +95,8 @@ Result<std::unique_ptr<Setup>> Setup::await_offer(UniqueFd socket, const SetupCo
   return setup;
 }
 
-// Starts the setup. The process id is read before the peer's message arrives. The message proves
-// that the process was still alive then, so its id has not been reused.
+// Starts the setup. The peer's process id is read before its message arrives. The message then
+// proves that the process is still alive, so its id has not been reused.
 Status Setup::start() {
   Result<LocalPeer> peer = local_peer(connection_.socket.get());
   if (!peer.ok()) return peer.status();

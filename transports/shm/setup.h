@@ -25,7 +25,7 @@ namespace hetcomm::shm {
 // An established connection that has no endpoint yet.
 struct Connection {
   int side = 0;     // index in the mapped memory: 0 initiator, 1 acceptor
-  UniqueFd socket;  // its end is seen when the peer exits, even if a child survives
+  UniqueFd socket;  // ends when the peer exits, even if a child of the peer survives
   pid_t pid = 0;    // the peer's process id as this process sees it; 0: not visible
   uid_t user = 0;   // the peer's effective user id
   ConnectionMemory memory;

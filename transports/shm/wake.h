@@ -21,14 +21,14 @@
 
 namespace hetcomm::shm {
 
-// Wakes the peer.
+// The bell of one connection, with which this side wakes the peer.
 class Bell {
  public:
   // The caller owns |socket|, which must stay open until mute().
   Bell(Side& peer, int socket, bool fence) : asleep_(peer.asleep), socket_(socket), fence_(fence) {}
 
-  // Wakes the peer if it is asleep. Called after a store for which the peer may be waiting.
-  // |reasons| are the possible reasons for which the peer sleeps.
+  // Wakes the peer if it sleeps and waits for one of the events |reasons| (kWakeOnSlot,
+  // kWakeOnRoom). Called after the store that causes these events.
   void ring_if_asleep(uint32_t reasons) {
     if (fence_) {
       std::atomic_thread_fence(std::memory_order_seq_cst);

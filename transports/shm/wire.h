@@ -2,8 +2,8 @@
 // and the parcels on the local socket.
 //
 //   control    Side of the initiator, Side of the acceptor: allocated at connect
-//   ring 0     bulk bytes from the initiator to the acceptor: allocated at first use
-//   ring 1     bulk bytes from the acceptor to the initiator: allocated at first use
+//   ring 0     payloads from the initiator to the acceptor: allocated at first use
+//   ring 1     payloads from the acceptor to the initiator: allocated at first use
 //
 // Each word has one writer, except Side::asleep, which the peer clears with an atomic exchange. All
 // data that the peer can write is hostile. It is read exactly once, into private memory, and then

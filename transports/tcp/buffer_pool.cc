@@ -9,11 +9,12 @@
 namespace hetcomm::tcp {
 namespace {
 
-// Large enough for every message. Larger buffers (for the rest of a cancelled put) are not pooled.
+// The size of a pooled buffer, which is large enough for every message. Larger buffers (for the
+// rest of a cancelled put) are not pooled.
 constexpr size_t kStandardBytes = kHeadBytes + kMaxMessageBytes;
 constexpr size_t kMaxSpare = 8;
-// The largest number of pooled buffers near the node. They are kept permanently, since mapping a
-// buffer takes system calls.
+// The largest number of buffers that are allocated near the pool's NUMA node. They are kept
+// permanently, since mapping a buffer takes system calls.
 constexpr size_t kMaxNear = 8;
 
 }  // namespace

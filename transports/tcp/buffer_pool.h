@@ -18,7 +18,7 @@ struct Buffer {
 
 class BufferPool {
  public:
-  // Allocates buffers near NUMA node |node|.
+  // A limited number of the buffers is allocated near NUMA node |node|.
   explicit BufferPool(int node = kAnyNumaNode);
   // Returns an uninitialised buffer of at least |size| bytes. Throws std::bad_alloc.
   Buffer take(size_t size);

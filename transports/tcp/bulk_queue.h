@@ -26,7 +26,7 @@ struct PutFrame {
 class BulkQueue {
  public:
   void push(Bulk& bulk);
-  // Returns whether no put has data left to frame.
+  // Returns true if all data of all puts has been framed.
   bool empty() const { return high_.first == nullptr && normal_.first == nullptr; }
   bool has_completed() const { return completed_.first != nullptr; }
 

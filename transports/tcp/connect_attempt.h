@@ -1,12 +1,12 @@
 // ConnectAttempt connects one stream: the first stream of a new connection, or a further stream of
 // an endpoint.
 //
-// The attempt tries all addresses in rounds, with a short time limit for each. An address that
-// drops packets then does not delay the others, and no address depends on the kernel's retries,
-// which become less and less frequent. If a round ends after a peer's kernel was reached but its
-// process did not answer, the process is busy computing, so the next round lasts twice as long. The
-// rounds end with a connection or a refusal, after the bootstrap time, or if no peer was reached
-// for the detection time.
+// The attempt tries all addresses in rounds, with a short time limit for each round. An address
+// that drops packets then does not delay the others, and no address depends on the kernel's
+// retries, which become less and less frequent. If a round ends after a peer's kernel was reached
+// but its process did not answer, the process is busy computing, so the next round lasts twice as
+// long. The rounds end with a connection or a refusal, after the bootstrap time, or if no peer was
+// reached for the detection time.
 #pragma once
 
 #include <cstdint>

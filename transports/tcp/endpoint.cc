@@ -240,7 +240,8 @@ int TcpEndpoint::write_streams() {
   return done;
 }
 
-// Makes the upcalls for data that was sent.
+// Makes the upcalls for completed puts, and on_writable() if it is due. Returns the number of
+// upcalls.
 int TcpEndpoint::report() {
   int done = 0;
   while (Bulk* bulk = queue_.pop_completed()) {

@@ -8,7 +8,7 @@
 // ended. It then closes every socket, and on_failed is the last upcall. Bulks that have not
 // completed by then are dropped without an upcall.
 //
-// stream_opening.h says when bulk streams are opened. Puts wait until the first bulk stream is
+// stream_opening.h describes when bulk streams are opened. Puts wait until the first bulk stream is
 // connected. If none can be opened, puts use stream 0 in fragments of kMaxFragmentBytes, between
 // messages.
 #pragma once

@@ -28,7 +28,7 @@ class NonceSource {
 };
 
 struct Exposure {
-  std::vector<iovec> extents;  // keeps its capacity, so reuse of a slot does not allocate
+  std::vector<iovec> extents;  // keeps a small capacity, so reuse of a slot rarely allocates
   uint64_t size_bytes = 0;
   uint64_t cookie = 0;
   uint64_t nonce = 0;
@@ -39,7 +39,7 @@ struct Exposure {
 
 class ExposureTable {
  public:
-  // Exposes |extents|, which are copied.
+  // Exposes the memory in |extents|. The list is copied. kOutOfResources: too much is exposed.
   Result<RemoteKey> add(Extents extents, uint64_t cookie, NonceSource& nonces);
   // Removes the entry that |key| identifies. Returns the freed slot, or kNone if there is no such
   // entry.

@@ -30,8 +30,9 @@ class TcpFactory final : public TransportFactory {
     return {Code::kOk, std::move(text)};
   }
 
-  // Rejects an interface that answers for the addresses of other interfaces in its subnet. Bytes
-  // for a socket could then arrive at an interface other than the one to which the socket is bound.
+  // Rejects an interface without an address, or one that the user's settings leave out. Also
+  // rejects an interface that answers for the addresses of other interfaces in its subnet, since
+  // bytes for a socket could arrive at an interface other than the one to which it is bound.
   Status check_nic(const Config& config, const BoundNic& nic) const override {
     if (!nic.has_address) return Status(Code::kUnsupported, "");
     if (nic.shares_subnet && answers_for_others(nic.interface)) {

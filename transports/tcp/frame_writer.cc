@@ -67,7 +67,8 @@ void FrameWriter::commit(const NextIo& io, size_t sent, BulkQueue& queue) {
   }
 }
 
-// Returns the part of |sent| that is left after the unfinished frame.
+// Records the part of the unfinished frame that was sent. Returns the number of bytes of |sent|
+// that belong to later frames.
 size_t FrameWriter::commit_unfinished(size_t sent, BulkQueue& queue) {
   if (rest_size_ > 0) {
     const size_t taken = std::min(sent, rest_size_ - rest_sent_);

@@ -3,10 +3,10 @@
 // All other streams are left to the poller.
 //
 // A stream enters the set when it receives data, or when it sends a message, since an answer is
-// likely. It leaves after kMaxMisses consecutive receives that found nothing, or when other streams
-// were active more recently. Each poll() receives on all bulk streams in the set, on the most
-// recent message stream, and on at most one other message stream in rotation. Therefore the number
-// of message streams does not add to the latency of a single busy peer.
+// likely. It leaves after more than kMaxMisses consecutive receives that found nothing, or when
+// other streams were active more recently. Each poll() receives on all bulk streams in the set, on
+// the most recent message stream, and on at most one other message stream in rotation. Therefore
+// the number of message streams does not add to the latency of a single busy peer.
 #pragma once
 
 #include <algorithm>

@@ -18,8 +18,8 @@ constexpr uint64_t kNsPerMs = 1'000'000;
 constexpr uint64_t kNsPerSecond = 1'000'000'000;
 // The granularity of the times that the kernel reports.
 constexpr uint64_t kClockTickNs = 20 * kNsPerMs;
-// This many unanswered tries count as evidence. A single probe may have been lost, and the peer's
-// kernel does not answer two probes within half a second.
+// This many unanswered tries count as evidence of a broken path. A single probe may have been lost,
+// and the peer's kernel does not answer two probes within half a second.
 constexpr uint32_t kEnoughTries = 2;
 
 // A field of the kernel's struct tcp_info, identified by its offset. The kernel only appends
@@ -104,8 +104,8 @@ bool read_path(int fd, PathAccount& out) {
   if (!info.has(kBytesNotSent)) return false;
   const bool in_flight = info[kUnacknowledged] > 0;
   const bool held_back = info[kBytesNotSent] > 0;
-  // Older kernels do not report the window. It is then assumed to be closed if bytes are held back
-  // while none are in flight.
+  // Older kernels do not report the window. On every kernel it counts as closed if bytes are held
+  // back while none are in flight.
   const bool closed = info.has(kSendWindow) ? info[kSendWindow] == 0 : !in_flight && held_back;
   const uint32_t heard_ms = std::min(info[kLastAckReceivedMs], info[kLastDataReceivedMs]);
   out = {.in_flight = in_flight,

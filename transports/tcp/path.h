@@ -17,7 +17,7 @@ enum class PathVerdict : uint8_t {
   kAlive,       // the peer's kernel answers, or there is nothing to answer
   kNotReading,  // the peer's kernel answers, but its process does not read
   kUnsure,      // the path is silent; the peer's control plane may know more
-  kGone,        // nothing passes any more in at least one direction
+  kGone,        // data no longer arrives in at least one direction
 };
 
 // The inputs of judge().
@@ -44,7 +44,7 @@ PathVerdict judge(const PathSample& sample, uint64_t detection_ns);
 struct PathAccount {
   bool in_flight = false;      // a segment is unacknowledged
   bool held_back = false;      // some bytes have not been sent
-  bool window_closed = false;  // the peer has announced a window of zero
+  bool window_closed = false;  // the peer's window is zero, or seems to be
   uint8_t timeouts = 0;        // timeouts of the oldest segment since the last acknowledgement
   uint8_t probes = 0;          // window probes that the peer has not answered
   uint32_t retransmitted = 0;  // segments retransmitted since the socket was opened

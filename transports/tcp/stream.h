@@ -49,7 +49,7 @@ class TcpStream final : public Watcher {
   FrameReader& reader() { return reader_; }
 
   // Sends one message, or stores its rest if the socket is full. Returns kWouldBlock unless
-  // output_idle().
+  // output_idle(), and kPeerLost if the stream has broken.
   Code send_message(const MessageHeader& header, const ExtentView& payload);
   // Sends a frame without payload. Must be called only when output_idle().
   void send_head(const HeadBytes& head);
@@ -64,7 +64,8 @@ class TcpStream final : public Watcher {
   bool parked() const { return parked_; }
   // Returns whether the socket was full at the last attempt to write.
   bool full() const { return full_; }
-  // Makes the poller report when the full socket can be written again. Called before sleeping.
+  // Makes the poller report when the full socket can be written again. Called before sleeping, or
+  // when the socket has been full for long.
   void park();
   void detach(const Bulk& bulk) { writer_.detach(bulk); }
   void drop_output();

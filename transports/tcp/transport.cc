@@ -277,8 +277,7 @@ int TcpTransport::run_timers() {
   listener_->expire(now);
   std::erase_if(early_, [now](const EarlyStream& early) { return now >= early.expires_ns; });
   watch_paths(now);
-  // An upcall can start and cancel attempts, so the loop looks up the next due attempt until there
-  // is none.
+  // An upcall can start and cancel attempts, so each iteration looks up the next due attempt again.
   int done = 0;
   for (size_t left = connecting_.size(); left > 0; --left) {
     const auto due =

@@ -8,7 +8,7 @@
 //   byte 0      type            4-7   number of bytes that follow the head
 //   bytes 8-39  kMessage: core's header; payload follows
 //               kPut:     slot, generation (u32), nonce, offset (u64), zero (u64); data follows
-//               kStreams: want or unavailable, number of bulk streams (u8), zero; nothing follows
+//               kStreams: kind of the note, number of bulk streams (u8), zero; nothing follows
 #pragma once
 
 #include <array>

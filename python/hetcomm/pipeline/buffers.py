@@ -148,7 +148,8 @@ def buffers_of(
     device: torch.device, planned: int, rank: int, communicator: _core.Communicator
 ) -> HostBuffers:
     """Returns the buffers of a rank whose modules are on ``device``. ``planned`` is the rank's
-    device number in the plan. Raises ValueError if the two are different devices."""
+    device number in the plan. With device 0, or modules on the CPU, the buffers are in host memory.
+    Otherwise raises ValueError if the two are different devices."""
     if planned == 0 or device.type == "cpu":
         return HostBuffers()
     from hetcomm.torch import device_index

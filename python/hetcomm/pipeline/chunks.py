@@ -153,7 +153,8 @@ class Chunk:
                 raise ValueError(f"stage {self.stage} has FSDP2, and other stages hold its item {item}")
 
     def set_actions(self, cells: Sequence[str]) -> None:
-        """Determines which kinds of steps the schedule has for this stage."""
+        """Determines which kinds of steps the schedule has for this stage. Raises ValueError if the
+        schedule splits the backward steps of a stage with FSDP2."""
         steps = [part for cell in cells for part in _parts_of(cell)]
         own = {kind for stage, kind in steps if stage == self.stage}
         self.recomputes = "R" in own or self._always_recomputes

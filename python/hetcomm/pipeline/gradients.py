@@ -263,7 +263,8 @@ class HeldParameter:
     room: torch.Tensor | None = None  # memory for the gradient that is added up over ranks
 
     def copy(self) -> torch.Tensor:
-        """Returns a copy of the parameter's contents in host memory."""
+        """Returns a copy of the parameter's contents in host memory, or an empty tensor if this
+        rank has none."""
         if not self.alike:
             return torch.empty(0, dtype=getattr(torch, self.type), device="cpu")
         return _local(self.alike[0].detach()).to("cpu", copy=True).reshape(-1).contiguous()

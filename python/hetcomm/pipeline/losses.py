@@ -56,7 +56,8 @@ class Losses:
 
     def total(self, left: Callable[[], float | None]) -> tuple[float, float]:
         """Returns the sum of loss times factor over all ranks, and the sum of the factors. ``left``
-        returns the seconds left for the call, or None if there is no limit."""
+        returns the seconds left for the call, or None if there is no limit. Raises ValueError if
+        some ranks predict and others evaluate."""
         if self._sum is None:
             self._start()
         assert self._sum is not None

@@ -182,8 +182,9 @@ class Pipeline:
         self._agree(self._own, look_up)
         transfer_state(*sides, communicator=self._own, timeout=self._timeout)
 
-    # Returns the sizes and types of the parameters that all ranks hold: {item: {index along the
-    # tensor degree: [(size, type), ...]}}. Collective.
+    # Returns the sizes and types of the parameters of items that several ranks hold: {item: {index
+    # along the tensor degree: [(size, type), ...]}}. Collective. Raises ValueError on all ranks if
+    # ranks with the same index differ.
     def _sizes(self, is_wanted: Callable[[nn.Parameter], bool]) -> Sizes:
         own = {}
         for item, alike in self._alike_by_item():
@@ -200,7 +201,7 @@ class Pipeline:
             for item, each in told["held"]:
                 known = sizes.setdefault(item, {}).setdefault(each["place"], each["sizes"])
                 other = first.setdefault((item, each["place"]), rank)
-                # All ranks detect the difference.
+                # All ranks compare the same data, so all of them raise.
                 if known != each["sizes"] and self._who.has_one_tensor_degree(item):
                     raise ValueError(
                         f"item {item}: rank {other} has parameters of other sizes or types, or others that "
@@ -227,7 +228,7 @@ class Pipeline:
                 ]
                 continue
             for i, chunk in enumerate(self._chunks):
-                # The gradients of this chunk would be complete too late.
+                # The sum would start before this chunk has computed its part of the gradient.
                 if i not in chunks and any(not users[i].isdisjoint(same) for same in wanted):
                     raise ValueError(
                         f"stage {chunk.stage} has a parameter of item {item} among its own: name the item "
@@ -432,7 +433,8 @@ class Pipeline:
 
     def state_dict(self) -> dict[str, Any]:
         """Returns the state of this rank's stages and shared items, keyed by names in the whole
-        model. Raises ValueError if two stages without names have state with the same name."""
+        model. Raises ValueError if two stages use one name for different modules, or if both are
+        given without names."""
         state: dict[str, Any] = {}
         for name, module in self._distinct_modules():
             state.update({_joined(name, inner): value for inner, value in module.state_dict().items()})
@@ -832,7 +834,8 @@ class Pipeline:
         with contextlib.suppress(Exception):
             self._core.cancel(reason)
 
-    # Stores the sums of gradients. Returns the mean loss.
+    # Stores the sums of gradients. With weights, also scales all gradients for the sum of the
+    # weights. Returns the mean loss.
     def _finish(self, left: _Countdown) -> float:
         with torch.no_grad():
             for each in self._added:

@@ -167,7 +167,8 @@ def number_copies(boxes: list[Box]) -> list[Box]:
 def _without_padding(
     name: str, boxes: list[Box], shape: tuple[int, ...], padded_shape: tuple[int, ...]
 ) -> list[Box]:
-    """Cuts the padding off the boxes. Their elements keep their positions in memory."""
+    """Returns the boxes without the padding, and omits boxes that have nothing else. Elements keep
+    their positions in memory. Raises ValueError if a box extends beyond the padded shape."""
     clipped = []
     for box in boxes:
         if any(end > most for end, most in zip(box.end, padded_shape)):

@@ -46,8 +46,8 @@ class StateTransfer:
     ``destination`` are state dicts or adapters, or None on ranks that are not on that side.
     ``names`` maps names of the destination to names of the source. A tensor that exists only on one
     side is an error, unless ``strict`` is False. If types differ, the sender converts. A bucket
-    holds ``bucket_bytes`` of the model, over all ranks. One bucket is received while the previous
-    one is loaded.
+    holds at most ``bucket_bytes`` of the model, over all ranks, or a single larger tensor. One
+    bucket is received while the previous one is loaded.
     """
 
     def __init__(
@@ -258,8 +258,7 @@ class StateTransfer:
             raise Error(error.status, text.removesuffix(f" [{error.status}]")) from error
         raise type(error)(text) from error
 
-    # Returns the memory in which a bucket is received. The buckets alternate between two such
-    # memories.
+    # Returns the array in which a bucket is received. The buckets alternate between two arrays.
     def _room(self, index: int) -> Any:
         needed = 0
         for entry in self._buckets[index]:

@@ -63,7 +63,7 @@ void check_whole(const char* name, const at::Tensor& whole, const at::Tensor& pa
 }
 
 // Splits |packed| along its first dimension into parts with the sizes in |splits|, or into |parts|
-// equal parts if |splits| is empty.
+// equal parts if |splits| is empty. Throws if the sizes do not fit.
 Buffers split_buffers(const char* name, const at::Tensor& tensor, const Packed& packed,
                       const std::vector<int64_t>& splits, int parts) {
   const int64_t rows = tensor.dim() == 0 ? tensor.numel() : tensor.size(0);

@@ -43,7 +43,7 @@ void* DeviceState::add(at::Tensor bytes) {
 // Allocates in an idle stream. PyTorch may return memory that earlier work in the same stream still
 // uses, which is safe only for later work in that stream. The library copies in other streams.
 // Streams come from a pool that users and the library's copies share. If one is busy, the next one
-// is tried.
+// is tried. After kTries streams, waits for the last one.
 void* DeviceState::allocate(size_t size) {
   constexpr int kTries = 32;  // back-ends have pools of about this size
   const auto options = at::TensorOptions().dtype(at::kByte).device(device_);

@@ -18,8 +18,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// As long as no work on a device was posted, sweep() does nothing while at most this many works are
-// pending.
+// Until the first work on a device is posted, sweep() does nothing while at most this many works
+// are pending.
 constexpr size_t kSweepAbove = 8;
 // The numbers of works that sweep() and look_at_all() collect each time they hold the lock.
 constexpr size_t kSweptAtOnce = 8;
@@ -374,8 +374,8 @@ std::exception_ptr Group::close_open_group(bool nested) noexcept {
   return raised;
 }
 
-// Moves all works out of pending_, so that no other thread finds them there, and ends them. Does
-// not allocate memory.
+// Moves all works out of pending_, so that no other thread finds them there. Cancels them, and
+// waits for at most kCloseTime until they are done. Does not allocate memory.
 void Group::finish_pending(bool nested) {
   std::vector<WorkRef> works;
   {

@@ -15,7 +15,7 @@ namespace {
 // use them. The other bits contain the number of the barrier.
 constexpr uint64_t kArrivalTag = uint64_t{1} << 61;
 constexpr uint64_t kVerdictTag = uint64_t{1} << 60;
-// Maximum size of a verdict in bytes. A verdict is a text that names the missing ranks. It is empty
+// Maximum size of a verdict in bytes. A verdict names the missing ranks. It is empty
 // if all ranks have arrived.
 constexpr int64_t kVerdictBytes = 1024;
 // The other ranks wait this much longer than rank 0. Rank 0 then times out first, and can report

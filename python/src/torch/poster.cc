@@ -18,7 +18,7 @@ uint64_t Poster::timeout_ns(std::chrono::milliseconds timeout) const {
   if (timeout <= kNoTimeout) return HETCOMM_TIMEOUT_DEFAULT;
   const auto nanoseconds =
       std::chrono::duration_cast<std::chrono::duration<double, std::nano>>(timeout);
-  // 100 years or more count as infinite.
+  // More than about 95 years count as infinite.
   if (nanoseconds.count() > 3e18) return HETCOMM_TIMEOUT_INFINITE;
   return static_cast<uint64_t>(nanoseconds.count());
 }

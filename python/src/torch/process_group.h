@@ -78,7 +78,7 @@ class ProcessGroup final : public Operations {
 #endif
 #if HETCOMM_TORCH_HAS_SHRINK
   bool supportsShrinking() const override { return true; }
-  // Creates a group of the ranks that are not |excluded|, all of which must call it.
+  // Creates a group of the ranks that are not in |excluded|. All of these ranks must call it.
   c10::intrusive_ptr<c10d::Backend> shrink(
       const std::vector<int64_t>& excluded, int flags,
       const c10::intrusive_ptr<c10d::Backend::Options>& options) override;

@@ -104,7 +104,8 @@ at::Tensor any_numbers(at::ScalarType type, int64_t count, double bound, uint64_
 }
 
 // Returns operands for a trial: arbitrary bits, numbers of similar magnitude whose sums need
-// rounding, and numbers so small that sums or products are subnormal.
+// rounding, and numbers so small that sums or products are subnormal. For integers, only
+// arbitrary bits.
 std::vector<std::array<at::Tensor, 2>> operands_of(at::ScalarType first, at::ScalarType second) {
   constexpr int64_t kCount = 4096;
   std::vector<std::array<at::Tensor, 2>> all = {
@@ -210,8 +211,8 @@ void Reductions::run() {
   running_ = false;
 }
 
-// Tests a variant on operands_of(). For averages, it also compares the float32 quotient, which
-// differs more often than the rounded result.
+// Tests a variant on operands_of(). For averages, also compares the float32 quotient, which differs
+// more often than the rounded result.
 Reductions::Verdict Reductions::try_out(const Variant& variant) const {
   const c10::InferenceMode mode;
   hetcomm_device_reduction_t what{};

@@ -29,9 +29,9 @@ class Reductions {
   // Waits for the trials that are in progress.
   ~Reductions();
 
-  // Returns whether the well-formed |what| gives the same bits as PyTorch's CPU back-end. If that
-  // has not been tested yet, starts a test and returns false. May throw if memory runs out.
-  // [any-thread]
+  // Returns whether the well-formed |what| gives the same bits as PyTorch's CPU back-end, apart
+  // from the bits of a NaN. If that has not been tested yet, starts a test and returns false. May
+  // throw if memory runs out. [any-thread]
   bool are_exact(const hetcomm_device_reduction_t& what);
 
   // Reduces in the current stream. The tensors have one dimension and the types of |what|.

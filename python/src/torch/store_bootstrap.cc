@@ -101,7 +101,7 @@ hetcomm_status_t StoreBootstrap::wait(const std::vector<std::string>& keys,
     const bool late = waited >= kSoon || waited >= limit;
     if (late && finds_reason()) return HETCOMM_BOOTSTRAP_FAILED;
     if (waited >= limit) return HETCOMM_TIMED_OUT;
-    // A pause extends the wait by at most an eighth.
+    // Each pause is an eighth of the time waited so far, within the limits.
     const std::chrono::nanoseconds pause =
         std::clamp<std::chrono::nanoseconds>(waited / 8, kShortestPause, longest);
     std::this_thread::sleep_for(std::min<std::chrono::nanoseconds>(pause, limit - waited));

@@ -109,8 +109,8 @@ Packed kept(OperationWork& work, const at::Tensor& contiguous) {
   return {contiguous, work.wrap(contiguous)};
 }
 
-// Returns a view of |tensor| that contains each address once, and the matching view of |packed|.
-// Along a dimension with stride 0, only the last element is kept.
+// Returns a view of |tensor| without the repetitions of an expanded tensor, and the matching view
+// of |packed|. Along a dimension with stride 0, only the last element is kept.
 CopyBack without_repetition(at::Tensor packed, at::Tensor tensor) {
   for (int64_t d = 0; d < tensor.dim(); ++d) {
     if (tensor.stride(d) != 0 || tensor.size(d) < 2) continue;

@@ -128,7 +128,7 @@ Watchers::Report Watchers::lead(std::unique_lock<std::mutex>& lock) {
     }
     if (report.work.empty()) {
       fill(watched_.begin(), wake_);
-      // If fill() found completed works, refill the window before waiting.
+      // If fill() has found completed works, the window is filled again before the wait.
       if (over_.empty()) report = wait_in_window(pause_ns());
     }
     over_.clear();
@@ -186,7 +186,8 @@ Watchers::Works::iterator Watchers::fill(Works::iterator from, hetcomm_request_t
   return from;
 }
 
-// Waits for the requests of the window. A work whose request has ended leaves watched_.
+// Waits until one request of the window has ended, or until |timeout_ns| has passed. The work of
+// that request moves from watched_ to the returned report.
 Watchers::Report Watchers::wait_in_window(uint64_t timeout_ns) {
   Report report;
   size_t index = 0;
@@ -206,7 +207,8 @@ Watchers::Report Watchers::wait_in_window(uint64_t timeout_ns) {
   return report;
 }
 
-// Examines the watched works in turn until one has ended. The next call continues after that work.
+// Examines the watched works in turn, until one has ended, kWindow completed ones have been found,
+// or the round is complete. The next call continues the round, or begins the next one.
 Watchers::Report Watchers::go_round() {
   const auto began = Clock::now();
   Report report;

@@ -212,7 +212,8 @@ void OperationWork::call_hooks(bool failed) const noexcept {
     hooks.completions.call(key_, duration);
     return;
   }
-  // Abort hooks are not called for cancelled or rejected works.
+  // Abort hooks are not called for works that were cancelled, or that were rejected before they had
+  // any part.
   if (cancelled_ || parts_.empty()) return;
   hooks.aborts.call();
 }

@@ -65,9 +65,10 @@ class Agreement final : public EndHandler {
  private:
   // The messages that are in flight. On the first rank, kOffer also covers the answers.
   enum class Step : uint8_t { kOffer, kAnswer, kDecision, kOver };
+  // The answer of one rank, or the decision, which combines the answers of all ranks.
   struct Answer {
     uint64_t mapped = 0;
-    uint64_t barrier = 0;  // nonzero: this rank's kernel has the global membarrier
+    uint64_t barrier = 0;  // nonzero: the kernel has the global membarrier
   };
 
   void post(bool sends, uint32_t peer, ByteSpan bytes) HETCOMM_UNDER_BATON;

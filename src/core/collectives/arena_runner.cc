@@ -75,7 +75,7 @@ ArenaRunner::Outcome ArenaRunner::advance() {
   return Outcome::kDone;
 }
 
-// Returns the offset in each block at which |chunk| ends.
+// Returns the offset in each block at which |chunk| ends, or kAll for the last chunk.
 uint64_t ArenaRunner::end_of(uint64_t chunk) const {
   return chunk + 1 >= chunks_ ? TaskCopies::kAll : layout_.offset(chunk + 1);
 }
@@ -288,7 +288,7 @@ void ArenaRunner::sum_own_share(uint64_t chunk) {
   tickets_.give_sum(chunk);
 }
 
-// Copies a block of the result from the slot of |writer|.
+// Copies the part of a block of the result that is in |chunk| from the slot of |writer|.
 void ArenaRunner::copy_out(uint32_t block, uint64_t chunk, uint32_t writer) {
   const Problem& problem = task_->problem();
   const uint64_t bytes =

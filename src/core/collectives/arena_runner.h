@@ -1,9 +1,9 @@
 // ArenaRunner executes the operations of a team in the arena that its ranks share, one at a time.
 //
 // Data moves in chunks. A rank writes its input into its slot and publishes a ticket, waits for the
-// tickets of all others, and reads its result from their slots (chunk_tickets.h). If no rank knows
-// the lengths of all blocks, each rank announces its block lengths with its first chunk. The
-// longest block of all ranks then determines the number of chunks. A rank whose devices copy
+// tickets of all others, and reads its result from their slots (chunk_tickets.h). If some ranks do
+// not know the lengths of all blocks, each rank announces its block lengths with its first chunk.
+// The longest block of all ranks then determines the number of chunks. A rank whose devices copy
 // directly requests long chunks with its first ticket, and all ranks switch to them
 // (device_runner.h). Callers hold the baton.
 #pragma once
@@ -43,10 +43,11 @@ class ArenaRunner {
   }
 
   // Starts |task|. |task| and |copies| must stay valid until the operation is over or dropped.
-  // |checks| says whether the ranks compare their calls.
+  // |checks| is true if the ranks compare their calls.
   void start(Task& task, TaskCopies& copies, bool checks) HETCOMM_UNDER_BATON;
-  // Processes some more chunks. Returns kDone if the operation is over. Returns kMismatch if it
-  // cannot continue for the reason that mismatch() describes. The caller must then end it.
+  // Processes some more chunks. Returns kMoved if it has processed some, kWaits if it could not,
+  // and kDone if the operation is over. Returns kMismatch if it cannot continue for the reason that
+  // mismatch() describes. The caller must then end it.
   Outcome advance() HETCOMM_UNDER_BATON;
   // Drops the current operation, which has failed. No other operation may follow.
   void drop() HETCOMM_UNDER_BATON { task_ = nullptr; }

@@ -17,7 +17,7 @@ namespace hetcomm::collectives {
 // inclusive one, and a communicator's split from the allgather that implements it.
 enum class Variant : uint8_t { kPlain, kExclusive, kSplit };
 
-// A call is sent to other ranks as raw bytes, because all ranks have the same byte order.
+// A call is sent to other ranks as raw bytes. All ranks have the same byte order.
 struct Call {
   Kind kind = Kind::kBarrier;
   Algorithm algorithm = Algorithm::kChosen;

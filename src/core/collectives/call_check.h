@@ -27,7 +27,7 @@ class CallCheck {
     uint64_t expected = 0;
   };
 
-  // Starts the checks for |task|. |checks| says whether calls are compared.
+  // Starts the checks for |task|. |checks| is true if calls are compared.
   void start(const Task& task, bool checks) HETCOMM_UNDER_BATON {
     checks_ = checks;
     // Data is accepted only from ranks with the same call history.

@@ -1,5 +1,6 @@
 // CallNote describes a rank's collective call to another rank. A rank sends it over the control
-// plane when the call takes long, or when the rank refuses to make the call.
+// plane in three cases: the call takes long, the other rank seems to have made a different call, or
+// the rank refuses to make the call.
 #pragma once
 
 #include <cstddef>

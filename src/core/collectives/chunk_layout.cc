@@ -20,7 +20,7 @@ constexpr uint64_t kOnePhaseBytesOfTwo = 128u << 10;
 // the latency of a cache line and on the cache that contains the line.
 constexpr uint64_t kMinShiftedBytes = 4096;
 
-// Returns the size of the last-level cache in bytes.
+// Returns the size of the last-level cache in bytes, or a usual size if it is unknown.
 uint64_t last_cache_bytes() {
   static const uint64_t bytes = [] {
     constexpr uint64_t kUsual = 32u << 20;

@@ -1,10 +1,10 @@
 // ChunkLayout divides the data of one operation into chunks, and determines their positions in the
 // slots.
 //
-// A slot has a region for each block that its rank sends. If no rank knows the lengths of all
-// blocks, chunks have the maximum length, and the length of each block precedes its region in the
-// first chunk. Except for very short data, data that does not fill a slot is written to a different
-// part of the slot each time, so that all of the slots' memory is used (shared_arena.h explains
+// A slot has a region for each block that its rank sends. If some ranks do not know the lengths of
+// all blocks, chunks have the maximum length, and the length of each block precedes its region in
+// the first chunk. Data that does not fill a slot is written to a different part of the slot each
+// time, unless it is very short. All of the slots' memory is thus used (shared_arena.h explains
 // why).
 #pragma once
 

@@ -305,8 +305,8 @@ void Collective::make_steps(uint64_t segment, Steps* steps) {
   collectives::make_steps(task_.problem(), segment, steps);
 }
 
-// Returns scratch memory. If a device may sum its contents, the memory is pinned, so that copy
-// engines access it at full speed.
+// Returns scratch memory. If a device may sum its contents, the memory is pinned if possible, so
+// that copy engines access it at full speed.
 std::byte* Collective::take_scratch(size_t slot, uint64_t bytes) {
   Scratch& own = scratch_[slot];
   const BufferPiece sent = task_.send_piece(0);

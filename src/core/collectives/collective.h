@@ -92,8 +92,8 @@ class Collective final : public CompositeOperation,
   // Ends the operation. It completes once nothing accesses its memory any longer.
   void fail(Code code, const std::string& text) HETCOMM_UNDER_BATON;
   bool over() const HETCOMM_UNDER_BATON { return state_ == State::kOver; }
-  // Both end the operation on all ranks, for example because its deadline has passed or a caller
-  // cancels it.
+  // Both fail the collective operations of the communicator on all ranks, for example because the
+  // deadline of this one has passed or a caller cancels it.
   void withdraw(Code code, const std::string& text) override HETCOMM_UNDER_BATON;
   void end(Code code, const std::string& text) override HETCOMM_UNDER_BATON;
   uint64_t next_timer_ns() const HETCOMM_UNDER_BATON;

@@ -43,7 +43,7 @@ class Collectives {
   void refuse(std::string_view why) HETCOMM_UNDER_BATON;
   // Ends the pending operations on all ranks, because they cannot continue.
   void fail(Code code, std::string_view text) HETCOMM_UNDER_BATON;
-  // Ends the pending operations on this rank. Allocates no memory.
+  // Ends the pending operations on this rank. Does not fail if out of memory.
   void end(const Status& why) HETCOMM_UNDER_BATON;
   // These functions are described at JobMember.
   void peer_calls(int job_rank, ConstByteSpan note) HETCOMM_UNDER_BATON;
@@ -72,7 +72,7 @@ class Collectives {
   Job& job_;
   const bool checks_;
   const bool may_share_;
-  bool told_ = false;  // whether the caller has seen an operation fail
+  bool told_ = false;  // the caller has seen an operation fail
   // One team for each list of ranks used so far.
   std::vector<std::unique_ptr<Team>> teams_;
   std::map<std::vector<int32_t>, Team*> by_list_;

@@ -16,8 +16,8 @@ uint32_t rounds_for(uint32_t count) {
   return static_cast<uint32_t>(std::bit_width(count > 0 ? count - 1 : 0));
 }
 
-// Estimates the duration of algorithms. A message between clusters shares the uplink of its host
-// with the messages that other ranks of its cluster send at the same time.
+// Estimates the duration of algorithms. A message between clusters shares the uplink of its cluster
+// with the messages that other ranks of the cluster send at the same time.
 class Estimate {
  public:
   explicit Estimate(const Problem& problem)

@@ -15,7 +15,8 @@ inline constexpr uint64_t kShortBytes = 16u << 10;
 inline constexpr uint64_t kSegmentBytes = 1u << 20;
 
 // Returns the algorithm for |problem|: the requested one if there is one, and otherwise the one
-// with the shortest estimate.
+// with the shortest estimate among those that suit |problem|. An alltoallv always uses the linear
+// one unless another is requested.
 Algorithm choose(const Problem& problem);
 // Roughly estimates the duration of |algorithm|. The result is suitable only for comparing
 // algorithms for the same problem.

@@ -67,7 +67,7 @@ void broadcast_two_level(const SegmentBuffers& buffers, StepBuilder& steps) {
   broadcast_tree(levels.own_cluster(), levels.index_of(levels.leader()), all, steps);
 }
 
-// Each rank of the ring forwards each segment to the next rank.
+// Each rank of the ring, except the last, forwards each segment to the next rank.
 void broadcast_ring(const SegmentBuffers& buffers, StepBuilder& steps) {
   const Problem& problem = buffers.problem();
   const Members all = all_ranks(problem);
@@ -300,8 +300,8 @@ void broadcast_tree(const Members& among, uint32_t root, const Range& all, StepB
   }
 }
 
-// Sends every block to one rank of each other cluster, which forwards it to the other ranks of its
-// cluster.
+// Sends every block to all ranks of its own cluster, and to one rank of each other cluster. That
+// rank forwards the block to the other ranks of its cluster.
 void allgather_two_level(const SegmentBuffers& buffers, std::span<const Range> targets,
                          StepBuilder& steps) {
   const Problem& problem = buffers.problem();

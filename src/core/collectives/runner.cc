@@ -70,8 +70,7 @@ void Runner::open_segment(Segment& segment, size_t slot) {
   segment.active = true;
 }
 
-// Returns the oldest segment in progress. Tags can distinguish only that segment and the
-// kSegmentMask segments after it.
+// Tags can distinguish only the returned segment and the kSegmentMask segments after it.
 uint64_t Runner::oldest_segment() const {
   uint64_t oldest = next_segment_;
   for (const Segment& segment : slots_) {

@@ -83,8 +83,8 @@ class Runner final : public EndHandler {
   bool done() const HETCOMM_UNDER_BATON { return running_ && segments_done_ == segments_; }
   // Returns the oldest segment that is not done.
   uint64_t oldest_segment() const HETCOMM_UNDER_BATON;
-  // Cancels the messages in flight, and begins no further work. quiet() becomes true later.
-  // Allocates no memory.
+  // Cancels the messages in flight, and begins no further work. quiet() becomes true later. Does
+  // not fail if out of memory.
   void stop() HETCOMM_UNDER_BATON;
   // Returns whether no message is in flight and no local step is in progress.
   bool quiet() const HETCOMM_UNDER_BATON { return messages_.empty() && locals_ == 0; }
@@ -101,7 +101,7 @@ class Runner final : public EndHandler {
     size_t next = 0;       // the first step of the round
     size_t local = 0;      // the next local step of the round
     uint32_t pending = 0;  // in-flight messages of the round, plus one for a local step in progress
-    bool posted = false;   // whether the round's messages have been posted
+    bool posted = false;   // the round's messages have been posted
     bool active = false;
     void reset() HETCOMM_UNDER_BATON {
       scratch = nullptr;

@@ -55,7 +55,7 @@ class SharedArena {
  public:
   static constexpr uint32_t kMaxRanks = 512;
 
-  // Creates the arena for |ranks| ranks. Called by the first rank.
+  // Creates the arena for |ranks| ranks, and describes it in |*offer|. Called by the first rank.
   static Result<SharedArena> create(uint32_t ranks, ArenaOffer* offer);
   // Maps the arena that |offer| describes. Fails if its identity cannot be verified. Called by the
   // other ranks.

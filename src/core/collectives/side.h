@@ -42,7 +42,7 @@ class Side {
   void go_direct(Staging& staging) HETCOMM_UNDER_BATON;
   bool is_direct() const { return is_direct_; }
 
-  // Appends the memory ranges of this side's buffers.
+  // Appends this side's buffers, except those without a Memory.
   void append_pieces(std::vector<BufferPiece>* pieces) const;
   // Allocates host memory as the stand-in for the buffers. Returns false if out of memory.
   bool make_room(Staging& staging) HETCOMM_UNDER_BATON;

@@ -21,7 +21,8 @@ class SlowCall {
   void start(uint64_t now_ns) HETCOMM_UNDER_BATON { at_ns_ = now_ns + kFirstNs; }
   uint64_t next_ns() const HETCOMM_UNDER_BATON { return at_ns_; }
   // Calls tell(rank) for |next| the first time, and then for some ranks of |awaited|, which must be
-  // sorted. The interval between calls doubles after each round through |awaited|.
+  // sorted. The interval between calls doubles after each round through |awaited|. Does nothing
+  // before next_ns().
   template <typename Tell>
   void tell(uint64_t now_ns, int next, const std::vector<int>& awaited,
             Tell&& tell) HETCOMM_UNDER_BATON {

@@ -126,8 +126,9 @@ void allreduce_ring(const SegmentBuffers& buffers, const Members& among, const R
 }
 
 // Divides the data into as many shares as the smallest cluster has ranks. In each cluster, the rank
-// with the share's index sums the share, combines it with those of the ranks with the same index in
-// the other clusters, and sends the result to the other ranks of its cluster.
+// with the share's index sums the cluster's inputs for the share. It combines this sum with those
+// of the ranks that have the same index in other clusters. Then it sends the result to the other
+// ranks of its cluster.
 void allreduce_two_level(const SegmentBuffers& buffers, StepBuilder& steps) {
   const TwoLevels levels(buffers.problem());
   const uint32_t shares = levels.smallest();

@@ -1,5 +1,5 @@
-// Adds the steps of reductions whose steps do not round. Ranks combine data on its way, in any
-// order.
+// Adds the steps of reductions whose steps do not round. Ranks combine the data that they forward,
+// in any order.
 #pragma once
 
 #include <cstdint>

@@ -274,8 +274,8 @@ void Team::remember(Collective& collective) {
   }
 }
 
-// Starts operations in order. While the ranks determine how their calls differ, no operation
-// starts.
+// Starts queued operations in order. None starts during an agreement, or while the ranks determine
+// how their calls differ.
 void Team::activate() {
   if (way_ == Way::kAgreeing || !disputes_.empty()) return;
   while (!queue_.empty()) {
@@ -425,9 +425,9 @@ void Team::dispute(uint32_t peer, const Remembered& own) {
   tell_own(peer, own);
 }
 
-// Ends disputes that have lasted too long. If the other rank does not report how the calls differ,
-// because it has left or is computing, this rank fails the operations with the information that it
-// has.
+// Ends all disputes if the oldest one has lasted too long. The other rank has then not reported how
+// the calls differ, perhaps because it has left or is computing. This rank fails the operations
+// with the information that it has.
 void Team::end_disputes(uint64_t now_ns) {
   if (disputes_.empty() || now_ns < disputes_.front().since_ns + kReasonNs) return;
   const std::string text =

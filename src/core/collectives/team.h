@@ -58,7 +58,7 @@ class Team final : public JobTask {
   // Starts or queues the operation, and takes ownership of it. If the call throws before it has
   // taken ownership, |collective| is not null.
   void submit(std::unique_ptr<Collective>& collective) HETCOMM_UNDER_BATON;
-  // Returns whether devices can copy directly to and from the arena for |task|.
+  // Returns whether devices can copy directly to and from the arena, which must exist, for |task|.
   bool arena_serves_devices(const Task& task) const HETCOMM_UNDER_BATON {
     return arena_->serves_devices(task);
   }
@@ -88,7 +88,7 @@ class Team final : public JobTask {
   // call fails on those that make it or have made it. If all ranks refuse the call, nothing fails.
   void refuse(std::string_view why) HETCOMM_UNDER_BATON;
   void peer_lost(int job_rank) HETCOMM_UNDER_BATON;
-  // Ends all operations of this rank.
+  // Ends all operations of the team on this rank. Does not fail if out of memory.
   void fail_all(Code code, std::string_view text) HETCOMM_UNDER_BATON;
 
  private:

@@ -14,7 +14,8 @@
 
 namespace hetcomm {
 
-// Starts a collective operation. If the call is rejected, |*text| says why.
+// Starts a collective operation, unless it belongs to a group, which then starts it. If the call is
+// rejected, |*text| says why.
 Code post_collective(Communicator& communicator, const collectives::Arguments& arguments,
                      Operation** out, std::string* text);
 // Starts a collective operation of all ranks and waits for its end. If this rank cannot take part,

@@ -53,6 +53,7 @@ class Communicator final : public JobMember {
   collectives::Collectives& collectives() { return *collectives_; }
 
   // All functions down to flush() are [any-thread].
+
   // Looks for an unexpected message that matches. Returns false if there is none.
   bool probe(int32_t source, uint64_t tag, uint64_t ignore, hetcomm_completion_t* out);
   // Makes a communicator from some ranks of this one. The new communicator takes ownership of
@@ -75,8 +76,9 @@ class Communicator final : public JobMember {
   // Returns the reason why no message from |source| (-1: from any rank) can arrive any longer; OK
   // while one can.
   Status check_source(int32_t source);
-  // Waits for at most |timeout_ns| until accepted messages have been sent. Returns immediately
-  // unless this is the last communicator of its job.
+  // Waits for at most |timeout_ns| until accepted messages have been sent, and those that may be
+  // lost have been acknowledged. Returns immediately unless this is the last communicator of its
+  // job.
   void flush(uint64_t timeout_ns);
 
   int32_t rank() const { return rank_; }

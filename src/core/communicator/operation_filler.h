@@ -67,7 +67,8 @@ class OperationFiller {
   }
   // Fills in any number of buffers, in host or device memory.
   static Code fill_buffers(const PostArguments& arguments, Operation& operation, std::string* text);
-  // Records that |operation| will join the order of |stream|, unless |stream| is null.
+  // Records that |operation| will join the order of |stream|, and adds a use to |stream|. Does
+  // nothing if |stream| is null.
   static void name_stream(UserStream* stream, Operation& operation);
   // Makes a prepared operation ready for another run.
   void fill_again(Operation& operation) const;

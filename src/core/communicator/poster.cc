@@ -39,8 +39,8 @@ bool Poster::note_receive(const Operation& operation) {
          context_.overlaps().add(operation);
 }
 
-// Fills an operation that runs once. Also takes the permit for the run if the operation is on a
-// track, and checks that the buffer of a receive does not overlap that of another receive.
+// Fills an operation that runs once. Takes the permit for the run if the operation is on a track.
+// Fails if the buffer of a receive overlaps that of another pending receive.
 Code Poster::fill_to_start(const PostArguments& arguments, Operation& operation,
                            std::string* text) {
   if (Code code = take_permit(arguments.track, text); code != Code::kOk) [[unlikely]]

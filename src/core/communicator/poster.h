@@ -39,7 +39,9 @@ class Poster final : public OperationStarter {
   Poster& operator=(const Poster&) = delete;
 
   // All functions down to filler() are [any-thread].
-  // Starts an operation. If the call is rejected, |*text| says why.
+
+  // Starts an operation, unless it belongs to a group, which then starts it. If the call is
+  // rejected, |*text| says why.
   Code post(const PostArguments& arguments, Operation** out, std::string* text);
   // Starts an operation of the most common form: one buffer, in host memory, and no options.
   // Returns null if the operation cannot be started immediately. The caller then calls post(),
@@ -110,7 +112,7 @@ class Poster final : public OperationStarter {
     return operation;
   }
   // Opens |track|, one end of a track of the communicator. |track| must live until close_track().
-  // Throws std::bad_alloc.
+  // If the communicator was aborted, marks |track| as closed instead. May throw std::bad_alloc.
   void open_track(Track& track);
   // Closes |track|. Returns Code::kBusy if runs of it are in progress.
   Code close_track(Track& track);

@@ -60,7 +60,7 @@ Status RegisteredMemories::register_memory(Memory& memory, uint32_t rights, bool
   try {
     job_.memories().publish(registration);
   } catch (const std::bad_alloc&) {
-    // No peer knows of the memory, so none has it mapped.
+    // The memory was never exported, so no peer has mapped it.
     (void)job_.memories().withdraw(registration);
     job_.registrations().erase(registration.id);
     memory.registration.reset();

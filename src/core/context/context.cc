@@ -485,7 +485,8 @@ uint64_t Context::sweep(uint64_t now_ns) {
   return std::min(next, check_copies(now_ns));
 }
 
-// Reports devices whose copies do not end. Returns the time of the next check.
+// Reports devices whose copies do not end. Returns the time of the next check, or kForever if none
+// is needed.
 uint64_t Context::check_copies(uint64_t now_ns) {
   const uint64_t limit_ns = devices_.copy_limit_ns();
   uint64_t next = kForever;

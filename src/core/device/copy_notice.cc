@@ -14,7 +14,7 @@ int CopyNotice::fd() {
   return fd_.get();
 }
 
-// Staging queries the events before each sleep, so the descriptor can be reset here.
+// The events of copies are queried before each sleep, so the descriptor can be reset here.
 void CopyNotice::on_events(uint32_t /*events*/) {
   uint64_t count = 0;
   const ssize_t got = ::read(fd_.get(), &count, sizeof(count));

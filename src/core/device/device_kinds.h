@@ -35,8 +35,8 @@ class DeviceKinds {
   void add(const Device& device, size_t index);
   // Finds the allocation that contains |address|, which can be any value, on the devices whose
   // memory the CPU cannot access. Returns kNotFound if there is none and no device has failed. With
-  // any other error, a device has failed or its memory was freed, and |*out_failed| is the number
-  // of that device or of another one of its kind. [any-thread]
+  // any other error, a device has failed or its memory was freed. |*out_failed| is then the number
+  // of that device, or of another one of its kind. [any-thread]
   Code find(const void* address, Found* out_found, size_t* out_failed) const;
   // Returns whether |address|, for which find() has returned kNotFound, is a handle of a vendor
   // object and not an address of host memory. |*out_device| is then a device of that vendor.

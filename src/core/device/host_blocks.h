@@ -57,6 +57,7 @@ class HostBlocks {
     return best == nullptr ? allocate(bytes) : take_out(*best);
   }
   // Gives back |block|. If too many bytes are kept, frees the blocks that were given back first.
+  // Frees all kept blocks while there is no user.
   void give(Block block) HETCOMM_UNDER_BATON {
     const HostRange range = HostRange::of(block.memory.get(), block.size);
     if (abandoned_ != nullptr && abandoned_->keep_if_touched(range, block.memory)) [[unlikely]] {

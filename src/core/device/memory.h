@@ -167,7 +167,8 @@ class DeviceSet {
   bool is_reachable(size_t index) const {
     return reachable_.load(std::memory_order_acquire) && !device(index).table->host_accessible;
   }
-  // Records that device |index| has memory of |size| bytes at |address|. [any-thread]
+  // Records that device |index| has memory of |size| bytes at |address|, unless the CPU can access
+  // the memory of the device. [any-thread]
   void note_memory(size_t index, const void* address, uint64_t size);
   // Returns the devices by kind, to find the device to which an address belongs. [any-thread]
   const DeviceKinds& kinds() const { return kinds_; }

@@ -46,9 +46,9 @@ class PinnedMemory {
   // of memory. The devices outlive this object. May throw std::bad_alloc.
   bool allocate(DeviceSet& devices, const Device* maker, size_t size, int node, const NoHolds& none,
                 Sharing sharing = Sharing::kNo);
-  // Acts like allocate() if |*pins| is true and no user's stream is held back. Otherwise allocates
-  // memory without pinning it, since pinning might wait for a held stream, and sets |*pins| to
-  // false.
+  // Frees the memory that this object holds. Then acts like allocate() if |*pins| is true and no
+  // user's stream is held back. Otherwise allocates memory without pinning it, since pinning might
+  // wait for a held stream, and sets |*pins| to false.
   bool allocate_unless_held(DeviceSet& devices, const Device* maker, size_t size, int node,
                             bool* pins, Sharing sharing = Sharing::kNo);
 

@@ -60,9 +60,9 @@ class StandIns {
     Block block_;
   };
 
-  // Keeps up to |most_kept| unused bytes, or twice the size of the largest block if that is more,
-  // since an operation may need one block to send and one to receive. The devices outlive this
-  // object. This object outlives the memory that it has lent.
+  // Keeps up to |most_kept| unused bytes, or twice the size of the largest block if that is more.
+  // An operation may need one block to send and one to receive. The devices outlive this object.
+  // This object outlives the memory that it has lent.
   StandIns(DeviceSet& devices, uint64_t most_kept) : devices_(devices), most_kept_(most_kept) {}
   StandIns(const StandIns&) = delete;
   StandIns& operator=(const StandIns&) = delete;

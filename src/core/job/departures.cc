@@ -220,8 +220,8 @@ void Departures::on_abandoned(size_t index) {
   std::erase_if(lines_, [](const Line& line) { return line.waiting.empty(); });
 }
 
-// Checks one order that has changed. The first departure of the order departs if all its marks have
-// been reached and it is first in each of its orders.
+// Takes one order from the list of changed orders, and removes it if it is empty. Otherwise, its
+// first departure departs if all its marks have been reached and it is first in each of its orders.
 int Departures::depart_in_order() {
   const auto own = orders_.find(changed_);
   Order& order = own->second;

@@ -36,7 +36,8 @@
 namespace hetcomm {
 namespace {
 
-// The time for which a waiting thread polls before it sleeps, if ranks share cores.
+// The time for which a waiting thread polls before it sleeps, if the host has more ranks than
+// processors.
 constexpr uint64_t kCrowdedSpinNs = 200'000;
 
 uint32_t credit_for_each_peer(const Config& config, int size) {
@@ -248,8 +249,8 @@ Status Job::check_own(const JobDigest& digest, const RankProfile& own) const {
                             rank()));
 }
 
-// Stores what all ranks have reported about themselves. From then on, this rank can decide which
-// connections to accept.
+// Stores what all ranks have reported about themselves, so that this rank can decide which
+// connections to accept. Then starts the transports and the control plane.
 Status Job::take_members(Meeting met, std::optional<topology::LinkModel> model) {
   credentials_.identity.instance = met.digest.instance;
   credentials_.incarnations = std::make_shared<std::vector<uint64_t>>(
@@ -296,8 +297,8 @@ Status Job::prepare(const JobOptions& options, RankProfile* own) {
   while (incarnation == 0) {
     HETCOMM_RETURN_IF_ERROR(fill_random(std::as_writable_bytes(std::span(&incarnation, 1))));
   }
-  // No descriptors are reserved for connections to peers, because these are made on demand and idle
-  // ones are closed (see IdleConnections).
+  // Later connections to peers need no reserved descriptors: they are made on demand, and idle ones
+  // are closed (see IdleConnections).
   constexpr uint64_t kOwnDescriptors = 16;
   if (size() > 1) {
     HETCOMM_RETURN_IF_ERROR(
@@ -346,8 +347,8 @@ Status Job::make_control(uint32_t incarnation) {
   return {};
 }
 
-// Fills in |own|. Rank 0 also draws the random id that distinguishes this job from all earlier
-// ones.
+// Fills in the members of |own| that prepare() has not set. Rank 0 also draws the random id that
+// distinguishes this job from all earlier ones.
 Status Job::describe_self(RankProfile* own) {
   const Config& config = environment_.config;
   const std::string_view cluster = config.text(variable::kCluster);

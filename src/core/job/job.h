@@ -159,7 +159,7 @@ class Job final : public EngineDriven, private DeviceUser {
   Status prepare(const JobOptions& options, RankProfile* own);
   Status make_control(uint32_t incarnation) HETCOMM_UNDER_BATON;
   Status describe_self(RankProfile* own) HETCOMM_UNDER_BATON;
-  // These functions are collective. |prepared| is OK if this rank can take part.
+  // The next three functions are collective. |prepared| is OK if this rank can take part.
   Result<Meeting> meet_by_profiles(Bootstrap& bootstrap, const std::string& scope,
                                    const RankProfile& own, const Status& prepared,
                                    const JobOptions& options);

@@ -21,7 +21,7 @@ class OperationEnder {
   // text. If out of memory, ends |operation| without a text.
   void end(Operation& operation, Code code, std::string_view why) HETCOMM_UNDER_BATON;
   // Returns readable text about |operation|, which is pending: the ranks that it waits for, and
-  // what the transports know of them. The text begins with "; ", or is empty.
+  // what the transports report about them. The text begins with "; ", or is empty.
   std::string awaited_text(const Operation& operation) HETCOMM_UNDER_BATON;
   // Ends an operation that could not be started for lack of memory, unless it has already ended.
   void end_out_of_memory(Operation& operation) HETCOMM_UNDER_BATON;

@@ -1,6 +1,6 @@
 // PeerEvents tracks the state of a job's peers. It reads messages from the control plane, receives
 // reports from pairs, and notifies the parts of the job that they concern. All calls are under the
-// baton, except ready().
+// baton, except ready() and mail_waits().
 #pragma once
 
 #include <atomic>

@@ -48,8 +48,8 @@ class TaskList final : public Driven {
   QuietTask* first_ready_ = nullptr;
   QuietTask* last_ready_ = nullptr;
   size_t ready_count_ = 0;
-  // The time of the program's last call to the library. Up to date only while there are quiet
-  // tasks.
+  // The time of the program's last call to the library. Up to date only while there are quiet tasks
+  // and no progress thread.
   uint64_t seen_ns_ = 0;
 };
 

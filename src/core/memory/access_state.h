@@ -10,7 +10,7 @@
 
 namespace hetcomm {
 
-// Counts the one-sided operations between this rank and a peer.
+// Is notified when one-sided operations between this rank and a peer end.
 class AccessLedger {
  public:
   // Handles the end of |operation|, which is about to complete. Releases its permit. On the owner's
@@ -33,7 +33,7 @@ struct AccessState {
   uint64_t operand = 0;                  // addend or new value; put: notification value
   uint64_t compare = 0;
   uint64_t* result = nullptr;
-  uint64_t id = 0;       // the initiator's id, once the owner was asked
+  uint64_t id = 0;       // the id that the initiator gave the operation, once the owner was asked
   uint64_t batch = 0;    // identifies the operations between two flushes
   bool started = false;  // counted in its batch
   bool asked = false;    // the owner was asked to execute it, and may have done so

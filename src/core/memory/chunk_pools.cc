@@ -23,7 +23,8 @@ StagingShape choose_staging_shape(const StagingOptions& options, uint64_t length
                                   const CopyCosts& costs) {
   constexpr double kChunkCostS = 5e-6;
   // Threads sleep while a slow device copies, and each wake-up takes processor time. Larger chunks
-  // save wake-ups. They are used for this purpose only if at least kParts of them remain.
+  // save wake-ups. They are made larger for this purpose only if the transfer still has at least
+  // kParts of them.
   constexpr double kSleepCostS = 40e-6;
   constexpr double kParts = 64;
   constexpr double kUsualRate = 10e9;

@@ -70,8 +70,9 @@ class DeviceAccess final : public MemoryUser {
   // while they are. Tries the devices that have such streams, or all devices if insists(), over the
   // transports that |near| allows for their data.
   void prepare_for_holds(const NearTransports& near) HETCOMM_UNDER_BATON;
-  // Returns a line for each device and transport, or an empty text if there are no devices. Makes
-  // outstanding trials where |near| allows the transport for the device's data.
+  // Returns a line for each device whose memory the host cannot access and each transport to other
+  // ranks, or an empty text if there are none. Makes outstanding trials where |near| allows the
+  // transport for the device's data.
   std::string explain(const NearTransports& near) HETCOMM_UNDER_BATON;
 
   void forget(const Memory& memory) override HETCOMM_UNDER_BATON;

@@ -2,9 +2,9 @@
 // device itself. The result is written to host memory. Reductions other than sums work in the same
 // way.
 //
-// The operands are copied into scratch memory of the device, which reduces them, and the result is
-// copied back. All of this uses one stream, so the parts of a large sum, and different sums, can
-// use the same scratch memory in turn. Callers hold the baton.
+// Operands in host memory are copied into scratch memory of the device. The device then reduces the
+// operands, and the result is copied back. All of this uses one stream, so the parts of a large
+// sum, and different sums, can use the same scratch memory in turn. Callers hold the baton.
 #pragma once
 
 #include <cstddef>

@@ -20,8 +20,8 @@ Status copy_failed(const Device& device, hetcomm_status_t status) {
                             failure_text(device, status)));
 }
 
-// Updates the |known| low estimate of a duration with the |latest| measurement and returns it. A
-// longer measurement raises the estimate by 5 % at most, because the thread may have been delayed.
+// Returns |known|, a low estimate of a duration, updated with the |latest| measurement. A longer
+// measurement raises the estimate by 5 % at most, because the thread may have been delayed.
 double least_lately(double known, double latest) {
   constexpr double kRise = 1.05;
   return known == 0 ? latest : std::min(latest, known * kRise);
@@ -35,7 +35,7 @@ const Memory* device_memory(const std::vector<BufferPiece>& pieces) {
   return nullptr;
 }
 
-// Starts to copy |piece|, row by row if the device cannot copy rows.
+// Starts to copy |piece|, row by row if the device cannot copy several rows at a time.
 hetcomm_status_t copy_rows(const Device& device, void* stream, StreamDirection direction,
                            const StagedRows& piece) {
   const DeviceTable& table = *device.table;

@@ -188,7 +188,8 @@ class Association final : public NotificationSource {
   // false if the caller must try again later. Otherwise fails |operation|, since another attempt
   // would be refused too, and returns true.
   bool refused(Operation& operation, Code code) HETCOMM_UNDER_BATON;
-  // Completes |send| with |code|. |send| is in no list and was not sent completely.
+  // Completes |send| with |code|. |send| is in no list and was not sent completely. If a part of it
+  // was sent, notifies the peer.
   void end_unsent(Operation& send, Code code, std::string text) HETCOMM_UNDER_BATON;
   // Fails |operation| with kOutOfMemory if it is pending.
   void end_out_of_memory(Operation& operation) HETCOMM_UNDER_BATON;

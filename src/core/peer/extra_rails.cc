@@ -82,8 +82,8 @@ bool ExtraRails::is_better(const Rail& rail) {
   return is_lower && rail.kind == current->kind && rail.ends == preferred();
 }
 
-// Estimates how many connections will share the bulk data. Until they are open, bulk data does not
-// commit itself to those that are open (ReceiveTransfer::pick_rail).
+// Estimates how many connections will share the bulk data. Until they are open, only a little bulk
+// data is assigned to each open one (ReceiveTransfer::pick_rail).
 void ExtraRails::expect() {
   if (association_.rails().current() == nullptr) return;
   const Rail& current = *association_.rails().current();

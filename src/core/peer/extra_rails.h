@@ -4,10 +4,10 @@
 // After a failure it first lets a transport cool down. Its choice depends on the data seen so far
 // (rail_needs.h). The higher rank reports which transports its own data needs (kRailsWanted). After
 // a failover, messages return to their preferred connection as soon as it can be made again. A rail
-// is closed when it is no longer useful and stays unused. For example, a better rail may have
-// replaced it. The lower rank announces that it no longer uses the rail (kRailUnused). Once the
-// higher rank has nothing in flight on the rail, it closes the rail and answers (kRailClosed). All
-// callers hold the baton.
+// that is no longer useful, for example because a better one has replaced it, is closed if a later
+// check finds it unused. The lower rank announces that it no longer uses the rail (kRailUnused).
+// Once the higher rank has nothing in flight on the rail, it closes the rail and answers
+// (kRailClosed). All callers hold the baton.
 #pragma once
 
 #include <algorithm>
@@ -44,7 +44,8 @@ class ExtraRails {
   // clearly better or, on the lower rank, if it is the preferred rail.
   bool is_better(const Rail& rail) HETCOMM_UNDER_BATON;
   Rail* better_one() HETCOMM_UNDER_BATON;
-  // Makes connections over the useful transports that have cooled down.
+  // Makes connections over the useful transports that have cooled down. Does nothing on the higher
+  // rank.
   void connect() HETCOMM_UNDER_BATON;
   // Records that a connection between |ends| could not be made.
   void connect_failed(const RailEnds& ends, const Status& why) HETCOMM_UNDER_BATON;

@@ -5,8 +5,8 @@
 
 namespace hetcomm {
 
-// Returns whether the pair has exactly one connection and this rank knows of nothing in flight on
-// it.
+// Returns whether the pair has exactly one connection and, as far as this rank can see, nothing is
+// in flight on it.
 bool IdleCloser::is_idle() const {
   const RailSet& rails = association_.rails();
   return traffic_.is_idle() && traffic_.has_all_received() && rails.size() == 1 && rails[0].known &&

@@ -40,10 +40,10 @@ class IdleCloser {
   void stop() HETCOMM_UNDER_BATON { stopped_ = true; }
 
   // Handles the peer's kCloseIdle. Returns true if the peer can close the connection. This rank
-  // then sends nothing more.
+  // then sends nothing more on it, unless the peer sends kWake.
   bool receive_question() HETCOMM_UNDER_BATON;
   // Handles the peer's kMayClose for |rail|. Returns true if this rank now has to close the
-  // connection.
+  // connection. If the peer has agreed and this rank keeps the connection after all, sends kWake.
   bool receive_answer(uint64_t rail, bool may) HETCOMM_UNDER_BATON;
 
  private:

@@ -167,7 +167,8 @@ void Pair::tick(uint64_t now_ns) {
   if (untold_) tell_loss();
   if (state() != PairState::kConnecting || !rails().empty()) return;
   if (!verdict_.ok()) {
-    // The peer may still have other connections, and may not have noticed that this one is lost.
+    // The peer may not have noticed that the connection is lost, so it is notified through the
+    // control plane.
     give_up(verdict_.annotate(fmt::format("rank {}", rank())));
     return;
   }

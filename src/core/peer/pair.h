@@ -4,6 +4,7 @@
 //   kIdle --first use--> kConnecting --connected, kOpen exchanged--> kReady
 //                             ^                                         |
 //                             +--- last connection broke, peer alive ---+
+//   kReady --idle connection closed--> kIdle
 //   any --peer lost--> kLost
 //
 // A pair can have several connections (rails). Messages are sent over one of them, which each side
@@ -54,7 +55,8 @@ class Pair final : public PairBase {
   IdleCloser& idle_closer() HETCOMM_UNDER_BATON { return idle_closer_; }
 
   // --- operations ---
-  // Starts a pending send or one-sided operation.
+  // Starts a pending send, one-sided operation or run of a track, or queues it if it cannot start
+  // yet. Fails it if the pair is lost.
   void submit(Operation& operation) HETCOMM_UNDER_BATON;
   void end(Operation& operation, Code code, std::string text) override HETCOMM_UNDER_BATON {
     traffic_.end(operation, code, std::move(text));

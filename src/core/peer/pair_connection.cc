@@ -62,7 +62,8 @@ class Pair::OwnRail final : public Rail {
   }
 
  private:
-  // Runs |upcall|. If memory runs out partway, data of the upcall is lost, so the pair ends.
+  // Runs |upcall|, unless this connection was dropped. If memory runs out partway, data of the
+  // upcall is lost, so the pair ends.
   template <typename Upcall>
   void guarded(Upcall&& upcall) HETCOMM_UNDER_BATON {
     if (dropped) [[unlikely]]
@@ -258,7 +259,7 @@ void Pair::receive_connection_message(const WireHeader& header) {
         // The lost rail is one of those whose number has not arrived yet.
         fail_unknown_rails();
       }
-      association_.acknowledgement_due();  // a put of the peer may be waiting for it
+      association_.acknowledgement_due();  // puts of the peer may wait for the acknowledgement
       return;
     case MessageKind::kRailUnused:
       extra_rails_.receive_unused(header.tag);
@@ -317,8 +318,8 @@ void Pair::close_unused(Rail& rail) {
 
 // --- losing it ------------------------------------------------------------------
 
-// Stops everything in flight on |rail| and drops it. |tell| is false if the peer knows of the
-// failure and need not be notified.
+// Stops everything in flight on |rail| and drops it. |tell| is false if the peer has already
+// detected the failure and need not be notified.
 void Pair::rail_failed(Rail& rail, const Status& why, bool tell) {
   if (rail.dropped) return;
   if (rail.leaving) {
@@ -330,7 +331,8 @@ void Pair::rail_failed(Rail& rail, const Status& why, bool tell) {
     return;
   }
   const bool lossless = rail.capabilities().lossless;
-  // Messages on this rail were not kept, so they cannot be sent again on another rail.
+  // If the current rail is lossless, its messages were not kept, so they cannot be sent again on
+  // another rail.
   const bool irreplaceable = lossless && &rail == rails().current();
   const uint64_t id = rail.id;
   const RailEnds ends = rail.ends;

@@ -20,7 +20,7 @@ class RailSwitch {
   RailSwitch& operator=(const RailSwitch&) = delete;
 
   // Starts to use |rail|, which is open in both directions. The messages move to |rail| if it is
-  // better than the current rail. Otherwise it only shares the bulk data.
+  // better than the current rail, or if there is none. Otherwise it only shares the bulk data.
   void use(Rail& rail) HETCOMM_UNDER_BATON;
   // Switches to |rail|, and first resends everything that the peer may not have received.
   void go_over_to(Rail& rail) HETCOMM_UNDER_BATON;

@@ -40,6 +40,7 @@ class Background {
   void stop();
 
   // All functions below are [any-thread].
+
   // Records that an application thread begins to poll or has just woken up, and now makes progress.
   void note_use() {
     add_one(uses_);

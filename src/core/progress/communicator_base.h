@@ -32,7 +32,8 @@ class CommunicatorBase {
   CommunicatorBase& operator=(const CommunicatorBase&) = delete;
 
   // Ends the pending |operation| with |code|. It completes once its memory is no longer accessed.
-  // In the error text, |why| follows the description of the operation. Allocates no memory.
+  // In the error text, |why| follows the description of the operation. Succeeds even if out of
+  // memory.
   virtual void end(Operation& operation, Code code, std::string_view why) HETCOMM_UNDER_BATON = 0;
 
   // Returns the entry that starts |operation|.
@@ -40,8 +41,8 @@ class CommunicatorBase {
     return operation.options.gated ? *gate_ : *entry_;
   }
 
-  // Returns a text for people about the ranks that the pending |operation| waits for and the state
-  // of the transports to them. The text begins with "; ", or is empty.
+  // Returns readable text about the ranks that the pending |operation| waits for and the state of
+  // the transports to them. The text begins with "; ", or is empty.
   virtual std::string awaited_text(const Operation& operation) HETCOMM_UNDER_BATON = 0;
 
   // Returns the ranks in the job, indexed by rank in this communicator.

@@ -42,7 +42,8 @@ class EngineDriven : public Driven {
 // Checks the operations in progress from time to time.
 class Sweeper {
  public:
-  // Ends overdue and cancelled operations and reports stalls. Returns when the next sweep is due.
+  // Ends overdue operations, and reports stalled operations and hung copies. Returns when the next
+  // sweep is due.
   virtual uint64_t sweep(uint64_t now_ns) HETCOMM_UNDER_BATON = 0;
 
  protected:

@@ -5,7 +5,7 @@
 //   Waiter      a thread that waits: polls, then sleeps
 //   Background  the thread of thread mode
 //   BatonLock   the lock of the state of core and transports; releasing it wakes waiters
-//   Passes a pass by the holder: polls, checks descriptors and timers, prepares sleeps
+//   Passes      a pass by the holder: polls, checks descriptors and timers, prepares sleeps
 //   Sleepers    the threads that sleep, and the thread that watches for them
 #pragma once
 
@@ -97,7 +97,8 @@ class Engine {
   uint64_t ends() const { return baton_.tally().ends(); }
   // [any-thread]
   RecentCompletions& completions() { return completions_; }
-  // Makes one pass, unless another thread holds the baton. [any-thread]
+  // Makes one pass, unless another thread holds the baton or the background thread is the sleeper.
+  // [any-thread]
   void poke() HETCOMM_EXCLUDES(baton_role);
   // Waits until done() returns true or |deadline_ns| has passed. Returns false in the latter case.
   // done() is called only by this thread, with or without the baton.

@@ -329,7 +329,7 @@ struct alignas(kOperationAlign) Operation {
   Outcome outcome;
   uint64_t timeout_ns = 0;
 
-  // Rarely used members.
+  // Rarely used members, except for |slot|, which every post uses.
   CompositeOperation* composite = nullptr;  // kCollective: owned until it is started
   Slot slot;
   Internal internal;

@@ -53,6 +53,7 @@ class Sleepers {
   };
 
   // All functions below are [any-thread].
+
   // Makes the calling thread the sleeper. Returns false if there is already one.
   bool become(Role role) {
     Role nobody = Role::kNobody;

@@ -75,7 +75,7 @@ class Introductions {
   // Sends waiting requests. Returns whether it has sent any. If so, next_timer_ns() may return an
   // earlier time than before.
   bool send_next(uint64_t now_ns) HETCOMM_UNDER_BATON;
-  // Drops all requests to |rank|, because no operation waits for it any longer.
+  // Drops all requests to |rank|, because it has answered or no operation waits for it any longer.
   void forget(int rank) HETCOMM_UNDER_BATON;
   // Records that |rank| has no profile of this rank. knows(|rank|) is false until |rank| has
   // answered again.

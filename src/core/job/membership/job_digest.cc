@@ -239,7 +239,8 @@ Result<JobDigest> gather(int first, const std::vector<RankCard>& cards) {
   if (!cards.empty()) {
     gathering.set_instance(cards.front().instance, cards.front().link_model_bytes);
   }
-  // The values below are recomputed only for a rank that differs from the preceding one.
+  // |address|, |links| and the kinds in |its_class| are recomputed only if they differ from those
+  // of the preceding rank.
   const RankCard* before = nullptr;
   std::string address;
   std::string links;

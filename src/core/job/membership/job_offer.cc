@@ -167,7 +167,8 @@ std::optional<std::vector<Offered>> decode(ConstByteSpan bytes) {
   return all;
 }
 
-// Adds |list| for the next rank of |offered|. Returns false if there are too many different lists.
+// Adds |list| for the next rank of |offered|. Returns false if the different lists together are too
+// long.
 bool add_list(Offered& offered, const std::string& list) {
   const auto known = std::find(offered.lists.begin(), offered.lists.end(), list);
   offered.list_of.push_back(static_cast<uint32_t>(known - offered.lists.begin()));
@@ -178,7 +179,8 @@ bool add_list(Offered& offered, const std::string& list) {
   return bytes <= kMaxListBytes;
 }
 
-// Appends the ranks of |more|, which follow those of |to|. Returns false if there are too many.
+// Appends the ranks of |more|, which follow those of |to|. Returns false if there are too many
+// ranks, or if their lists of lost ranks are too long.
 bool append(Offered& to, const Offered& more) {
   if (to.ranks.size() + more.ranks.size() > JobDigest::kMaxRanks) return false;
   add(to.mark, more.mark);

@@ -61,8 +61,8 @@ struct ChosenJob {
   std::vector<uint32_t> channels;
 };
 // Chooses the first of rank 0's jobs that all ranks offer, each as a different rank, and in which
-// none of them considers another lost. The marks of its offers must be valid. Returns nothing if
-// there is no such job. |digest| is the result of JobOfferMaker for the offers of |size| ranks.
+// none of them considers another lost. Skips jobs whose offers carry invalid marks. Returns nothing
+// if there is no such job. |digest| is the result of JobOfferMaker for the offers of |size| ranks.
 // Fails with kBootstrapFailed if the digest is malformed.
 Result<std::optional<ChosenJob>> choose_job(std::span<const OwnJobOffer> own, ConstByteSpan digest,
                                             size_t size, std::string_view exchange);

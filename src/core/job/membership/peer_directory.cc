@@ -21,7 +21,7 @@ void PeerDirectory::set(JobDigest digest) {
   divide_nics();
 }
 
-// Decodes what the ranks say of their hosts' links, and divides the NICs of each host.
+// Decodes the ranks' reports about their hosts' links, and divides the NICs of each host.
 void PeerDirectory::divide_nics() {
   std::vector<topology::HostLinks> decoded;  // by index in JobDigest::links
   for (const std::string& links : digest_.links) {
@@ -255,13 +255,13 @@ uint64_t PeerDirectory::rails_bytes_per_s(int one, int other) const {
 }
 
 // Returns the cost of the transport that is fastest for a message of medium length, among those
-// that both ranks have.
+// that both ranks have. Returns a default cost if there is none.
 LinkCost PeerDirectory::transport_link_between(int one, int other) const {
   constexpr uint64_t kTypicalMessage = 64u << 10;
   const LinkCost* best = nullptr;
   for (const RankClass::Kind& kind : class_of(one).kinds) {
-    // Transports within a host do not count between ranks of one host that declare different
-    // clusters.
+    // Transports within a host count only between ranks of the same host and the same declared
+    // cluster.
     if (kind.name == "self" || (kind.within_host && !are_near(one, other))) continue;
     const LinkCost* const link =
         class_of(other).offers(kind.name) ? links_.find(kind.name) : nullptr;

@@ -51,7 +51,7 @@ class PeerDirectory {
   uint64_t link_model_hash() const { return model_hash_; }
   // Returns the link model's route between devices of two ranks. The model must exist. The route
   // uses the first NIC for each device's data, or the host's first NIC if the model does not
-  // include that NIC.
+  // include that NIC. Returns an empty route if there is none.
   topology::Route route(const RankDevice& from, const RankDevice& to) const;
   // Returns one end of a route of the link model, which must exist. The names live as long as the
   // directory.

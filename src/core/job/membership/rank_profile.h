@@ -51,7 +51,7 @@ struct PeerInfo {
 };
 
 struct RankProfile {
-  bool tls = false;                      // whether HETCOMM_TLS is on
+  bool tls = false;                      // HETCOMM_TLS is on
   std::array<std::byte, 16> instance{};  // only rank 0's value is used
   PeerInfo info;
   uint32_t link_model_bytes = 0;  // size of rank 0's link model; only its value is used
@@ -72,7 +72,8 @@ Status read_refusal_or_tls(ByteReader& reader, bool* tls);
 // Reads encoded topology::HostLinks as bytes. Fails if they are malformed.
 Result<std::vector<std::byte>> read_host_links(ByteReader& reader);
 // Decodes a profile. Fails with the text of a refusal. Also fails if the other rank's HETCOMM_TLS
-// differs from |own_tls|, its value on |own_rank|: both ranks then detect it immediately.
+// differs from |own_tls|, its value on |own_rank|. Both ranks then detect the difference
+// immediately.
 Status decode_profile(ConstByteSpan bytes, int own_rank, bool own_tls, RankProfile* result);
 
 }  // namespace hetcomm

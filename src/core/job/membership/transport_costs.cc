@@ -13,7 +13,7 @@ namespace {
 
 constexpr int kMaxNesting = 16;
 
-// The best values found in the rows of one transport.
+// The values taken from the rows of one transport.
 struct Seen {
   std::optional<uint64_t> shortest;  // message size, in bytes, to which |latency_us| applies
   double latency_us = 0;

@@ -94,9 +94,9 @@ class KindPairing {
   }
 
  private:
-  // Some pairings of NICs may not work. A transport that would be delayed by failed attempts only
-  // pairs the first NIC with the first, the second with the second, and so on, because most hosts
-  // are cabled that way.
+  // It may be unknown whether two NICs reach each other. Most hosts are cabled so that the first
+  // NIC reaches the first, the second reaches the second, and so on. Therefore a transport that
+  // failed attempts would delay pairs only such NICs.
   void assign(size_t most, PairingRole role, bool also_cooling) HETCOMM_UNDER_BATON {
     const auto reach = [&](size_t own, size_t peer) HETCOMM_UNDER_BATON {
       const Candidate& candidate = at(own, peer);

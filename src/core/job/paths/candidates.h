@@ -22,7 +22,7 @@
 
 namespace hetcomm {
 
-// Tells how a connection shares the load with others of its kind of transport.
+// The way in which a connection shares the load with others of its kind of transport.
 enum class PairingRole : uint8_t {
   kUnused,      // others of its kind carry all the load
   kPaired,      // carries its share of the load
@@ -45,7 +45,7 @@ struct CandidateOptions {
   bool itself = false;  // true: the peer is this rank
   size_t most = 1;      // most paired connections of a kind for each need
   // The needs of the data: for each kind of data, the transports of both sides between which it
-  // should move. If no connection of a need works, other connections replace them.
+  // should move. If no connection of a need works, other connections are used instead.
   std::span<const RailMasks> needs;
   std::function<bool(const RailEnds&)> is_cooling;
   // Returns OK if the transport can reach the peer's offer with the given index; otherwise the
@@ -54,7 +54,7 @@ struct CandidateOptions {
 };
 
 // Returns the possible connections from this rank, which has |transports|, to a peer with |offers|,
-// best first.
+// best first. A kind of transport that the peer does not offer has one entry, without an offer.
 std::vector<Candidate> find_candidates(const JobTransports& transports,
                                        std::span<const PeerInfo::Offer> offers,
                                        const CandidateOptions& options) HETCOMM_UNDER_BATON;

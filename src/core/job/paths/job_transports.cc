@@ -20,8 +20,8 @@ namespace {
 // would make profiles long.
 constexpr size_t kMaxOfAKind = 24;
 
-// Returns |why|, a text of a transport, without the transport's name in front. The code that shows
-// the text adds the name.
+// Returns |why|, the message of a transport, without the transport's name in front. The code that
+// shows the message adds the name.
 std::string_view without_name(std::string_view name, std::string_view why) {
   constexpr std::string_view kAfter = ": ";
   const bool named = why.starts_with(name) && why.substr(name.size()).starts_with(kAfter);
@@ -74,9 +74,9 @@ Status JobTransports::make(std::string_view wanted, const JobInterfaces& interfa
   return {};
 }
 
-// Makes a transport for each network interface that shares the load. If there is none, makes
-// transports that choose their own interface. Returns the last failure, even if other transports
-// were made.
+// Makes a transport for each network interface that shares the load. If only some of these can be
+// made, returns the last failure. If none can be made, makes transports that choose their own
+// interface.
 Status JobTransports::make_all_of(const TransportFactory& factory,
                                   const JobInterfaces& interfaces) {
   const Bindings bindings = bindings_for(factory, interfaces);
@@ -142,7 +142,7 @@ void JobTransports::note_refusal(const RankNic& nic, const Status& why) {
 
 // Logs if this rank uses less than half of the rate of its host's interfaces, with the reasons.
 void JobTransports::report_unused_rate() const {
-  // Interfaces of unknown rates count alike.
+  // If all rates are unknown, the interfaces count alike.
   const bool is_known = std::any_of(environment_.nics.begin(), environment_.nics.end(),
                                     [](const RankNic& nic) { return nic.port.mbit_per_s != 0; });
   const auto rate_of = [&](const RankNic& nic) { return is_known ? nic.port.mbit_per_s : 1; };

@@ -101,7 +101,7 @@ class JobTransports {
   }
   // Returns a line for each factory that is not used, with the reason.
   const std::vector<std::string>& unused() const HETCOMM_UNDER_BATON { return unused_; }
-  // Returns the interfaces to which a transport that could use them is not bound, with the reasons.
+  // Returns the interfaces that a transport cannot use, with the reasons.
   const std::vector<NicRefusal>& refusals() const HETCOMM_UNDER_BATON { return refusals_; }
   // Returns whether this rank has an intra-host transport.
   bool shares_memory() const HETCOMM_UNDER_BATON;

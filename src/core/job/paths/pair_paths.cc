@@ -238,7 +238,8 @@ bool PairPaths::is_in_use(Pair* pair, const RailEnds& ends) {
   return pair != nullptr && pair->association().rails().find_over(ends) != nullptr;
 }
 
-// Returns what the data of |device| has needed so far or, if there was none, what it will need.
+// Returns the needs that data of |device| has had so far or, if no such data has moved, its
+// expected need.
 std::vector<RailMasks> PairPaths::needs_of(size_t device, Pair* pair) {
   const uint64_t near = data_.near.of_device(device);
   std::vector<RailMasks> needs = known_needs(pair);
@@ -484,8 +485,8 @@ bool PairPaths::was_late(PairConnect& connect, const PairConnect::Attempt& attem
   return connect.late;
 }
 
-// Calls |upcall|. If memory runs out, notifies the pair, because no other object knows of the
-// connection or its failure.
+// Calls |upcall|. If memory runs out, notifies the pair, because no other object has a record of
+// the connection or its failure.
 template <typename Upcall>
 void PairPaths::guarded(int peer, Upcall&& upcall) {
   try {

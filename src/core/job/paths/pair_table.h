@@ -57,7 +57,7 @@ class PairTable {
   // Returns the reason why some rank of |communicator| is lost; OK if none is.
   Status loss_in(const CommunicatorBase& communicator) const HETCOMM_UNDER_BATON;
 
-  // Returns whether the peers have acknowledged all messages.
+  // Returns whether all messages have been sent, and those that may be lost have been acknowledged.
   bool flushed() const HETCOMM_UNDER_BATON;
   void ask_for_acknowledgements() HETCOMM_UNDER_BATON;
   // Fails every pair, because the operation that ran out of memory is unknown.

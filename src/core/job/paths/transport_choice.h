@@ -24,7 +24,7 @@ class TransportChoice {
   // Returns whether the user's list requests |name|. It is then an error if no such transport can
   // be made. A list that only excludes transports requests none.
   bool demands(std::string_view name) const;
-  // Returns the reason why |name| is not allowed.
+  // Returns the reason why allows() has returned false.
   std::string refusal() const;
 
  private:

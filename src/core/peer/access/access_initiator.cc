@@ -224,7 +224,7 @@ void AccessInitiator::free_permit() {
 }
 
 // Removes and returns the operation with |id|, which the owner has answered. Returns null if it has
-// already ended.
+// already ended; its permit is then released.
 Operation* AccessInitiator::take_asked(uint64_t id) {
   Operation* operation = asked_.find(id);
   const bool waited = asked_.erase(id);

@@ -114,7 +114,7 @@ class AccessInitiator final : public DirectPathUser {
   SlotTable<Operation> asked_;
   TurnQueue waiting_;               // operations that wait for a permit
   OperationQueue awaiting_credit_;  // puts whose notification waits for credit
-  std::deque<SentPut> sent_puts_;   // puts that are not acknowledged
+  std::deque<SentPut> sent_puts_;   // unacknowledged puts and withdrawals of puts
 };
 
 }  // namespace hetcomm

@@ -50,7 +50,8 @@ class AccessOwner {
   void end(Operation& answer, Code code, std::string text) HETCOMM_UNDER_BATON;
   void fail_everything(const Status& why) HETCOMM_UNDER_BATON;
 
-  // Finishes a put whose receive, |accept|, is about to complete. May throw std::bad_alloc.
+  // Delivers the notification, if any, of a put whose receive, |accept|, is about to complete. If
+  // the receive has failed, returns the notification's credit instead. May throw std::bad_alloc.
   void accepted(const Operation& accept) HETCOMM_UNDER_BATON;
   // Notifies the initiator that its get has failed here. |answer|'s permit passes to the message.
   void refuse(Operation& answer) HETCOMM_UNDER_BATON;

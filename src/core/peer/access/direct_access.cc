@@ -199,8 +199,9 @@ RailMasks DirectAccesses::near(const Operation& operation) {
   return {.own = data_.near.of(operation), .peer = access_of(operation).remote->transports()};
 }
 
-// Returns whether |operation| can use connections other than |rail|, the current one. The owner
-// gives keys only for network interfaces near the memory, and |rail| may use another interface.
+// Returns whether |operation| can use connections other than |rail|, the current one, or should
+// wait for one that is being made. The owner gives keys only for network interfaces near the
+// memory, and |rail| may use another interface.
 bool DirectAccesses::may_go_beside(const Operation& operation, const Rail& rail) {
   const RailMasks kin = near(operation) & rail.kin;
   if (!rail.capabilities().regions || operation.length == 0 || access_of(operation).direct_failed ||
@@ -271,7 +272,7 @@ void DirectAccesses::rail_failed(const Rail& rail, bool peer_has_to_know) {
 }
 
 // The barrier is lifted when the peer acknowledges the last message that reports a failed
-// connection. Later messages may not be acknowledged.
+// connection. It does not wait for later messages, since the peer might never acknowledge them.
 void DirectAccesses::told_of_failure(uint32_t sent) {
   --untold_failures_;
   if (barrier_ != FailureBarrier::kWanted || untold_failures_ > 0) return;

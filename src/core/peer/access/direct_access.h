@@ -51,7 +51,8 @@ class DirectAccess final : public BulkOwner, public Mortal {
   // Removes this access from the list, and frees it once none of its upcalls is on the stack.
   void retire() HETCOMM_UNDER_BATON;
 
-  // Returns whether a piece is in flight on |rail|, or was when the access was cancelled.
+  // Returns whether a piece is in flight on |rail|, or |rail| is about to fail because a piece on
+  // it was cancelled.
   bool uses(const Rail& rail) HETCOMM_UNDER_BATON {
     return running_on(rail) > 0 || is_breaking(rail);
   }

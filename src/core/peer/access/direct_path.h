@@ -28,6 +28,7 @@ class DirectPathUser {
 };
 
 // Counts |operation| when it is first sent or performed. Later calls for it have no effect.
+// Operations that this rank carries out for a peer are not counted.
 inline void count_access(Operation& operation, hetcomm_counters_t& counters) {
   if (access_of(operation).remote == nullptr || std::exchange(access_of(operation).counted, true))
     return;

@@ -51,8 +51,8 @@ void MappedAccess::for_each_remote(const Rail& rail, const RemoteKey& key, Use&&
   }
 }
 
-// Removes the entry of a region that is gone, unless a remote memory still names the region. The
-// entry then prevents another request to map it.
+// Removes the entry of a region that is gone, unless a remote memory still names the region. While
+// the entry exists, the region is not requested again.
 void MappedAccess::forget_if_gone(const RemoteKey& key) {
   const auto known = regions_.find(key);
   if (known != regions_.end() && known->second.is_gone && !remotes_.contains(key)) {

@@ -74,7 +74,7 @@ class MappedAccess {
     uint64_t done;
   };
   struct KnownRegion {
-    MappedRegion mapped;   // has no address while the mapping is pending
+    MappedRegion mapped;   // has no address until it is mapped
     bool is_gone = false;  // the owner has dropped the region
   };
   struct HashKey {

@@ -58,7 +58,8 @@ class ChannelTable {
     const Channel* found = find(id);
     return found != nullptr && !found->aborted.ok();
   }
-  // Opens a channel with the next free number. The first channel gets the constructor's |first|.
+  // Opens a channel with the next number whose slot is free. The first channel gets the
+  // constructor's |first|.
   Channel& open() HETCOMM_UNDER_BATON {
     if (2 * (count_ + 1) > slots_.size()) grow();
     while (slots_[next_ & mask()] != nullptr) ++next_;

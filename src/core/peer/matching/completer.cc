@@ -68,7 +68,8 @@ void Completer::complete_other(Operation& operation) {
     operation.outcome.bytes_received += operation.target.ahead;
   }
   if (access.ledger != nullptr) access.ledger->ending(operation);
-  // A thread that sees the completion may release the remote memory immediately.
+  // The use ends before finish(), since a thread that sees the completion may release the remote
+  // memory immediately.
   if (access.remote != nullptr) access.remote->drop_use();
   finish(operation);
   if (access.registration != nullptr && access.registration->drop_running()) {
@@ -78,7 +79,7 @@ void Completer::complete_other(Operation& operation) {
 }
 
 // Called when |operation| has failed. If a device of its memory was abandoned, replaces its code by
-// DEVICE_LOST, because a copy may still access that memory.
+// DEVICE_LOST and adds kNotQuiet to its text, because a copy may still access that memory.
 void Completer::tell_of_abandoned(Operation& operation) {
   for (const BufferPiece& piece : operation.buffers.pieces) {
     if (piece.memory == nullptr || piece.length == 0 || piece.memory->check().ok()) continue;

@@ -50,7 +50,7 @@ struct DataServices {
     return operation.buffers.on_host || device_access.reaches(operation, index);
   }
   // Returns the device of |operation|'s memory, if all of the memory is on one device and that
-  // device is far from transport |index|.
+  // device is far from transport |index|. Otherwise returns nothing.
   std::optional<size_t> far_device(const Operation& operation, size_t index) HETCOMM_UNDER_BATON {
     if (operation.buffers.on_host || operation.buffers.pieces.empty()) return std::nullopt;
     std::optional<size_t> device;

@@ -29,7 +29,8 @@ class Delivery {
     receive.outcome.bytes_sent = length;
     receive.outcome.bytes_received = std::min(length, receive.length);
   }
-  // Copies |bytes|, the whole message, into |receive| and completes it.
+  // Copies as much of |bytes|, the whole message, into |receive| as fits, and completes it. If
+  // |receive| is in device memory, it completes later, when the copy has ended.
   void deliver(Operation& receive, int source, uint64_t tag, ConstByteSpan bytes,
                uint64_t length) HETCOMM_UNDER_BATON {
     note_message(receive, source, tag, length);
@@ -44,7 +45,8 @@ class Delivery {
   // Completes |receive|, whose host memory already holds as much of a |length|-byte message as
   // fits.
   void delivered(Operation& receive, int source, uint64_t tag, uint64_t length) HETCOMM_UNDER_BATON;
-  // Completes |receive|, whose memory already contains all bytes that fit.
+  // Completes |receive|, whose memory already contains all bytes that fit. The code is kTruncated
+  // if the message is longer.
   void complete_delivered(Operation& receive) HETCOMM_UNDER_BATON;
   void complete_truncated(Operation& receive) HETCOMM_UNDER_BATON;
 

@@ -49,7 +49,8 @@ void MatchTable::remove(Operation* receive) {
   }
   ReceiveTable& table = wild_for(mask);
   table.remove(*receive);
-  // Every message is compared with all tables, so an empty surplus table is removed.
+  // Each search for a receive with wildcards visits all tables, so an empty surplus table is
+  // removed.
   if (table.count() > 0 || wild_.size() <= kMaxIdleTables) return;
   if (&table != &wild_.back()) table = std::move(wild_.back());
   wild_.pop_back();

@@ -4,8 +4,8 @@
 // to the order of sending. Receives are tried in the order in which they were posted. The cost of a
 // receive or a message does not grow with the number of outstanding ones. It grows with the number
 // of different masks that the posted receives have. A mask says whether any source is accepted, and
-// which bits of the tag are ignored. For searches of unexpected messages, this holds while they use
-// at most MatchTable::kMaxIndexes different masks.
+// which bits of the tag are ignored. A search of the unexpected messages has this cost only while
+// such searches use at most MatchTable::kMaxIndexes different masks.
 #pragma once
 
 #include <array>
@@ -114,9 +114,10 @@ class HashedLists {
   // Requires an earlier call of make_room().
   List& at(uint64_t hash) { return lists_[hash >> shift_]; }
   const List& at(uint64_t hash) const { return lists_[hash >> shift_]; }
-  // Adds lists if there are too few for |count| objects. Then calls move(list) for each old list,
-  // which moves its objects to the new lists. The order within lists is kept, since each new list
-  // is filled from one old list. Throws std::bad_alloc if the first lists cannot be allocated.
+  // Adds lists if there are too few for another object besides |count|. Then calls move(list) for
+  // each old list, which moves its objects to the new lists. The order within lists is kept, since
+  // each new list is filled from one old list. Throws std::bad_alloc if the first lists cannot be
+  // allocated.
   template <typename Move>
   void make_room(size_t count, Move&& move) HETCOMM_UNDER_BATON {
     if (count >= kMaxListLength * lists_.size()) [[unlikely]]
@@ -307,7 +308,7 @@ class MatchTable {
   ReceiveTable exact_{MatchMask{}};
   size_t posted_count_ = 0;
   uint64_t next_stamp_ = 0;
-  std::vector<ReceiveTable> wild_;  // one for each mask; some are empty
+  std::vector<ReceiveTable> wild_;  // one for each mask in use, and empty ones
   MessageTable unexpected_{MessageTable::kNoIndex, MatchMask{}};
   Incoming arrived_;  // sentinel of the arrival list: next = oldest, previous = newest
   std::array<std::optional<Index>, kMaxIndexes> indexes_;

@@ -148,8 +148,8 @@ bool ReshardBoard::take_waiting(const NoteKey& key, ReshardNote* out) {
   return true;
 }
 
-// Finds the key of waiting notes of rank |rank| that may be for |entry|. |peer| is the state of
-// that rank in |entry|.
+// Finds the key of waiting notes of rank |rank| that may be for |entry|, and stores it in |*out|.
+// Returns false if there are none. |peer| is the state of that rank in |entry|.
 bool ReshardBoard::find_waiting(int rank, const Entry& entry, const Peer& peer,
                                 NoteKey* out) const {
   const bool is_joined = peer.theirs != kUnknown;
@@ -245,8 +245,8 @@ ReshardBoard::Match ReshardBoard::find_partner(int rank, const NoteKey& key, uin
 }
 
 // Finds the plan for |key| among the plans that no plan of the peer matches yet. The result has the
-// number in |key|, or else |older| equal plans precede it. Finds nothing by order while a note with
-// a lower number is waiting.
+// number in |key|, or else |older| equal plans precede it. Finds nothing by order if |older| is at
+// its limit, or while a note with a lower number is waiting.
 ReshardBoard::FreePlans::iterator ReshardBoard::find_free(const NoteKey& key, uint16_t older) {
   auto found = free_.find(key);
   if (found != free_.end()) return found;
@@ -279,9 +279,9 @@ ReshardNote ReshardBoard::answer_to(const ReshardNote& note, ReshardAction actio
   return answer;
 }
 
-// Delivers |note| to the plan of |entry|. If the plan's hash differs from the note's, answers with
-// kDiffers instead. If the peer's plan still exists, the peer then confirms the difference, and
-// both plans fail.
+// Delivers |note| to the plan of |entry|, if that plan still exists. If the plan's hash differs
+// from the note's, answers with kDiffers instead. If the peer's plan still exists, the peer then
+// confirms the difference, and both plans fail.
 void ReshardBoard::tell(Entry& entry, int rank, const ReshardNote& note,
                         std::vector<Answer>* answers) {
   if (entry.plan == nullptr) return;

@@ -86,11 +86,12 @@ class ReshardBoard {
   // Removes |plan|. Does nothing if it is not on the board.
   void remove(BoardedReshard& plan) HETCOMM_UNDER_BATON;
   // Records that |plan| is announced to rank |rank|. Returns how many older plans equal to |plan|
-  // have not been announced to |rank|, at most kMaxOlder.
+  // have not been announced to |rank|, at most kMaxOlder; 0 if |plan| is not on the board.
   uint16_t note_told(const BoardedReshard& plan, int rank) HETCOMM_UNDER_BATON;
   // Returns whether |plan| was announced to |rank|. False if |plan| is not on the board.
   bool was_told(const BoardedReshard& plan, int rank) const HETCOMM_UNDER_BATON;
-  // Returns the number that this rank gave |plan| with |rank|, one of the plan's ranks.
+  // Returns the number that this rank gave |plan| with |rank|. Returns kUnknown if |plan| is not on
+  // the board, or |rank| is not one of its ranks.
   uint32_t number_of(const BoardedReshard& plan, int rank) const HETCOMM_UNDER_BATON;
 
   // Returns the number of plans that were removed here although a matching plan of a peer still

@@ -9,7 +9,8 @@
 
 namespace hetcomm {
 
-// The part of a track that Completer uses when a run completes. [any-thread]
+// The part of a track that counts its runs in flight. Completer uses it when a run completes.
+// [any-thread]
 class TrackBase {
  public:
   TrackBase(const TrackBase&) = delete;

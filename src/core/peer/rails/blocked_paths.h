@@ -2,8 +2,9 @@
 // opening. The usual cause is a network that drops only long packets. Callers hold the baton.
 //
 // A path is blocked after kMaxBreaks of its connections have broken with data in flight, if the
-// peer's host acknowledged nothing of that data. One acknowledgement, on any path, clears all
-// counts. A break of a connection without data does not count.
+// peer's host acknowledged nothing of that data. A break of a connection whose data was
+// acknowledged, on any path, clears these counts. A break of a connection without data does not
+// count.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +21,7 @@ class BlockedPaths {
  public:
   static constexpr uint32_t kMaxBreaks = 3;
 
-  // Records that a connection between |ends| has opened, so short messages pass in both directions.
+  // Records that a connection between |ends| has opened.
   void opened(const RailEnds& ends) HETCOMM_UNDER_BATON { at(ends).missed = 0; }
   // Records that a connection between |ends| has broken. |passage| says whether its data reached
   // the peer. Returns whether the break counts.
@@ -35,9 +36,9 @@ class BlockedPaths {
     ++own.breaks;
     return true;
   }
-  // Returns whether every path is blocked. A path is ignored if it has no open connection and could
-  // not be opened while other paths had kMaxBreaks breaks. |is_open(ends)| returns whether a
-  // connection is open.
+  // Returns whether every path is blocked. A path is ignored if it has no open connection, and none
+  // of its connections has opened or broken during the last kMaxBreaks counted breaks of other
+  // paths. |is_open(ends)| returns whether a connection is open.
   template <typename IsOpen>
   bool all_blocked(IsOpen&& is_open) const HETCOMM_UNDER_BATON {
     bool some = false;

@@ -28,7 +28,7 @@ class BulkOwner {
 };
 struct OwnedBulk : Bulk {
   BulkOwner* owner = nullptr;
-  Rail* rail = nullptr;         // the rail that carries this bulk; null when it has ended
+  Rail* rail = nullptr;         // the rail that carries this bulk; null when the bulk has ended
   OwnedBulk* listed = nullptr;  // the next bulk in a BulkList
   bool is_get = false;
   bool waiting = false;      // is in the list of waiting bulks

@@ -59,8 +59,8 @@ class TransportDirectory {
   virtual RailMasks all_of_kind(int rank, std::string_view kind) const HETCOMM_UNDER_BATON = 0;
   // Returns whether both ranks offer a common transport, which may still not reach the peer.
   virtual bool has_common_transport(int rank) const HETCOMM_UNDER_BATON = 0;
-  // Returns the largest payload of a message to |rank| that every transport that may have to resend
-  // it can carry, in bytes.
+  // Returns the largest payload, in bytes, that every transport that may have to resend a message
+  // to |rank| can carry.
   virtual uint32_t kept_payload_bytes(int rank) HETCOMM_UNDER_BATON = 0;
   // Returns whether transport |index| of |rank| is of |kind|. |index| can have any value.
   virtual bool is_offered(int rank, size_t index,

@@ -67,7 +67,7 @@ class Rail : public EndpointHandler, public Mortal {
   const RailMasks kin;                          // all transports of this kind, on both sides
   bool known HETCOMM_GUARDED_BY_BATON = false;  // |id| is valid
   bool dropped HETCOMM_GUARDED_BY_BATON = false;    // abandoned, waits to be destroyed
-  bool retiring HETCOMM_GUARDED_BY_BATON = false;   // one side has announced that it stops using it
+  bool retiring HETCOMM_GUARDED_BY_BATON = false;   // one side has announced it as unused
   bool open HETCOMM_GUARDED_BY_BATON = false;       // the peer's kOpen has arrived
   bool open_sent HETCOMM_GUARDED_BY_BATON = false;  // this side's kOpen was sent
   bool leaving HETCOMM_GUARDED_BY_BATON = false;    // the peer may close this connection

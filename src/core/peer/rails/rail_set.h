@@ -42,11 +42,12 @@ class RailSet {
   // none.
   Rail* find(uint64_t id) const HETCOMM_UNDER_BATON;
   Rail* find_over(const RailEnds& ends) const HETCOMM_UNDER_BATON;
-  // Finds a connection whose number has not arrived yet.
+  // Finds a connection whose number has not arrived yet. Returns null if there is none.
   Rail* find_unknown() const HETCOMM_UNDER_BATON;
-  // Finds a connection with a number up to |id|.
+  // Finds a connection with a number up to |id|, or one whose number has not arrived yet. Returns
+  // null if there is none.
   Rail* find_up_to(uint64_t id) const HETCOMM_UNDER_BATON;
-  // Returns the connection with the best estimate among those that can take over messages.
+  // Returns the connection with the best estimate among those that can take over messages, or null.
   Rail* best_open() const HETCOMM_UNDER_BATON;
   // Returns whether |rail| should take over the messages from the current connection.
   bool is_better(const Rail& rail) const HETCOMM_UNDER_BATON;

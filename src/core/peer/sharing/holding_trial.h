@@ -11,7 +11,8 @@
 //               ^                     |    after a cycle, or after a large shortfall
 //               +---------------------+
 //
-// All callers hold the baton. LinkShare (link_share.h) uses this class.
+// stop() ends the trial in any phase. All callers hold the baton. LinkShare (link_share.h) uses
+// this class.
 #pragma once
 
 #include <cstdint>

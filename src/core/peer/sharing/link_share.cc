@@ -223,7 +223,8 @@ uint64_t LinkShare::most_owed(const Member& member) const {
   return over_weight(member, static_cast<uint64_t>(trial_.free_bytes(kMaxOwedNs)));
 }
 
-// Limits the claim of |member|, so no queue is held for long until others have caught up.
+// Limits how far |member| is behind or ahead, so no queue is held for long until others have caught
+// up.
 void LinkShare::limit_claims(Member& member) {
   const uint64_t owed = most_owed(member);
   const uint64_t least = virtual_tag_ > owed ? virtual_tag_ - owed : 0;

@@ -36,7 +36,8 @@ class LinkShare {
   // A tag counts the bytes that a queue has sent, divided by its weight, in sixteenths of a byte.
   // It does not overflow before 2^60 bytes.
   static constexpr uint64_t kTagsPerByte = 16;
-  // The most bytes of its own by which a queue can be ahead of the hindmost one without being held.
+  // A queue is held once it has sent more than this many bytes beyond its share, compared with the
+  // hindmost queue.
   static constexpr uint64_t kLeadBytes = 1u << 20;
   // The most that a queue can be ahead or behind when queues are held again, as time at the link's
   // rate.
@@ -69,7 +70,7 @@ class LinkShare {
 
     uint64_t next_tag = 0;   // tag of the queue's next piece
     uint64_t under_way = 0;  // bytes in flight
-    size_t waits = 0;        // number of connections that the queue waits on
+    size_t waits = 0;        // number of connections that the queue waits for
     uint64_t active_ns = 0;  // when the queue last had something to send
     bool held = false;
     bool passed_over = false;
@@ -173,7 +174,7 @@ class LinkShare {
 class LinkShares {
  public:
   static constexpr size_t kCount = 16;
-  // The index of data that does not leave the host.
+  // The index of data that does not leave the host. This class has no entry for it.
   static constexpr size_t kWithinHost = kCount;
 
   explicit LinkShares(PairTurns& turns) {

@@ -65,8 +65,8 @@ class Pacer {
     uint8_t link = 0;
   };
   // The most bytes in flight on one connection. The limit is high enough to keep the connection
-  // busy, and low enough that one busy queue does not delay the others. A queue that is alone can
-  // have more.
+  // busy, and low enough that one busy queue does not delay the others for long. A queue that is
+  // alone can have more.
   static constexpr uint64_t kWindowBytes = 4u << 20;
   static constexpr uint64_t kWindowAloneBytes = 16u << 20;
   static constexpr uint64_t kPieceBytes = LinkShare::kMaxPieceBytes;

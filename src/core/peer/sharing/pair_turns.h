@@ -47,7 +47,8 @@ class PairTurns {
   PairTurns(const PairTurns&) = delete;
   PairTurns& operator=(const PairTurns&) = delete;
 
-  // Adds |pair|. Afterwards, the calls below that schedule work for it never fail.
+  // Adds |pair|. May throw std::bad_alloc. Afterwards, the calls below that schedule work for
+  // |pair| never fail.
   void add(ListedPair& pair) HETCOMM_UNDER_BATON;
   // Removes all pairs. Called before they are destroyed.
   void clear() HETCOMM_UNDER_BATON;

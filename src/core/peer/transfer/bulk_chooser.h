@@ -1,8 +1,8 @@
 // BulkChooser measures whether put or get moves bulk data faster to this rank from one peer.
 //
 // The faster way depends on the machine, on where the two processes currently run, on the size and
-// on the load. Each size class therefore keeps the costs of put and get. Transfers use the cheaper
-// one, and periodically a few use the other (two_ways.h).
+// on the load. Each size class therefore keeps the costs of put and get. Transfers use put unless
+// get is clearly cheaper, and periodically a few use the other way (two_ways.h).
 #pragma once
 
 #include <array>
@@ -23,7 +23,8 @@ class BulkChooser {
   void measured(uint64_t bytes, bool by_get, uint64_t elapsed_ns) HETCOMM_UNDER_BATON;
   // Records that a get of |bytes| failed and puts move the rest. This size class uses no more gets.
   void get_failed(uint64_t bytes) HETCOMM_UNDER_BATON;
-  // Returns the measured cost in ns per byte, or 0 if it is unknown or reads have failed.
+  // Returns the measured cost in ns per byte. Returns 0 if it is unknown, and for gets after one
+  // has failed.
   double cost(uint64_t bytes, bool by_get) const HETCOMM_UNDER_BATON;
 
  private:

@@ -68,7 +68,8 @@ class FarWays {
     if (choice.changed || choice.moved_bytes != bytes) return;
     user->second.chooser.measured(bytes, choice.staged ? kStaged : kDirect, now_ns - from);
   }
-  // Returns a readable text. Each line gives the costs for one device, direction and size.
+  // Returns a readable text, with a line for each device, direction and size whose two costs are
+  // known.
   std::string explain() const HETCOMM_UNDER_BATON;
 
  private:

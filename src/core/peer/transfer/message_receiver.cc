@@ -95,7 +95,8 @@ Operation* MessageReceiver::match(MatchTable* table, uint64_t tag) {
   return receive;
 }
 
-// Records that the bytes of |message| are still to arrive, in fragments.
+// Lists |message|, whose bytes are still to arrive in fragments. Attaches it to |receive| or, if
+// that is null, queues it in |table|. Either may be null.
 void MessageReceiver::await_bytes(Incoming& message, MatchTable* table, Operation* receive,
                                   const WireHeader& header) {
   arriving_.add(message);
@@ -108,7 +109,7 @@ void MessageReceiver::await_bytes(Incoming& message, MatchTable* table, Operatio
 
 void MessageReceiver::receive_more(const WireHeader& header, ConstByteSpan payload) {
   Incoming* message = arriving_.find(header.tag);
-  // If the message is not found, this rank pulled it before the sender began to push it. The pushed
+  // A pushed message that is not found was pulled before the sender began to push it. The pushed
   // part is dropped.
   if (message == nullptr && header.tag != 0) return;
   if (message == nullptr || payload.empty() || header.value != message->received ||
@@ -242,11 +243,12 @@ void MessageReceiver::receive_pull(const WireHeader& header, ConstByteSpan paylo
   const Code code = direct ? pull(body, receive->extents(), std::min(length, receive->length))
                            : pull(body, Extents(&own, 1), length);
   if (code != Code::kOk) {
-    // The sender then copies the message into the connection, or reports why it cannot.
+    // These codes concern only this connection, so later messages may still be pulled.
     const bool works = code == Code::kCancelled || code == Code::kPeerLost;
     if (!works && pull_chooser_.failed(length)) tell_pull_pause(length);
     message->sender_id = body.sender_id;
     await_bytes(*message, table, receive, header);
+    // The sender then copies the message into the connection, or reports why it cannot.
     association_.send_protocol(MessageKind::kPush, body.sender_id, 0);
     return;
   }
@@ -281,7 +283,8 @@ Code MessageReceiver::pull(const PullBody& from, Extents into, uint64_t length) 
   return code;
 }
 
-// Returns whether the copy of an eager message of |bytes| that has arrived should be measured.
+// Returns whether the copy of an eager message of |bytes| that has arrived should be measured. If
+// the connection prefers gets, also switches such messages to pulling.
 bool MessageReceiver::samples(uint64_t bytes) {
   if (!association_.receiving_on().capabilities().gets_now) return false;
   if (association_.receiving_on().capabilities().prefers_get && pull_chooser_.insist(bytes)) {
@@ -362,7 +365,7 @@ void MessageReceiver::attach_announced(Operation& receive, const AnnounceBody& b
 void MessageReceiver::detach(Operation& receive) {
   if (Incoming* message = arriving_.find(receive); message != nullptr) {
     message->operation = nullptr;
-    // The receive was matched, and the message is lost with it.
+    // The receive was matched, so its outcome names the message, which is lost.
     receive.outcome.source = rank();
     receive.outcome.matched_tag = message->tag;
   }
@@ -433,7 +436,7 @@ void MessageReceiver::receive_withdraw(const WireHeader& header, ConstByteSpan p
     return;
   }
   if (header.tag == 0) return;
-  association_.acknowledgement_due();  // the peer counts a withdrawn put until it is acknowledged
+  association_.acknowledgement_due();  // the peer counts a put until its withdrawal is acknowledged
   ReceiveTransfer* const found = transfers_.find_receive(header.tag);
   if (found != nullptr) {
     found->withdrawn(why);

@@ -16,8 +16,8 @@
 
 namespace hetcomm {
 
-// A list of eager messages with missing bytes. At most one of them arrives in fragments. The sender
-// pushes the others, which could not be pulled.
+// A list of eager messages with missing bytes. At most one of them began with a kEagerFirst. The
+// sender pushes the others, which could not be pulled.
 class ArrivingList {
  public:
   bool empty() const HETCOMM_UNDER_BATON { return first_ == nullptr; }
@@ -26,8 +26,8 @@ class ArrivingList {
     message.next_arriving = first_;
     first_ = &message;
   }
-  // Finds the message of the sender's transfer |sender_id| or, if that is 0, the one that arrives
-  // in fragments. Returns null if there is none.
+  // Finds the message of the sender's transfer |sender_id| or, if that is 0, the one that began
+  // with a kEagerFirst. Returns null if there is none.
   Incoming* find(uint64_t sender_id) const HETCOMM_UNDER_BATON {
     Incoming* at = first_;
     while (at != nullptr && at->sender_id != sender_id) at = at->next_arriving;
@@ -83,9 +83,11 @@ class MessageReceiver final : public IncomingOwner {
 
   // --- messages that are matched later ---
   // Matches |message| with |receive|, which gets its bytes now or when they arrive. If |message| is
-  // queued as unexpected, removes it from the queue.
+  // queued as unexpected, removes it from the queue. If this throws std::bad_alloc, |message| stays
+  // where it was.
   void attach(Incoming& message, Operation& receive) HETCOMM_UNDER_BATON;
-  // Matches |receive| with the message that |body| announces.
+  // Matches |receive| with the message that |body| announces. If memory runs out, fails |receive|,
+  // and may throw std::bad_alloc.
   void attach_announced(Operation& receive, const AnnounceBody& body,
                         uint64_t length) HETCOMM_UNDER_BATON;
   // Detaches a receive whose eager fragments are still arriving. The remaining fragments are
@@ -93,7 +95,8 @@ class MessageReceiver final : public IncomingOwner {
   void detach(Operation& receive) HETCOMM_UNDER_BATON;
   enum class Tell : uint8_t { kSender, kNobody };
   // Drops |message|, which will never be received and is in no match table. |tell| says whether to
-  // notify the sender if it still has the data.
+  // notify the sender if it still has the data. A message with missing bytes is freed only when
+  // they have arrived.
   void drop(Incoming& message, Tell tell) HETCOMM_UNDER_BATON;
   // Frees |message|, which is no longer in any list and whose credit no longer counts.
   void free(Incoming& message) HETCOMM_UNDER_BATON;
@@ -165,7 +168,7 @@ class MessageReceiver final : public IncomingOwner {
   PairListener& listener_;
   ArrivingList arriving_;
   IdChains<Incoming> announced_;     // messages that the peer has announced and that are unmatched
-  bool arriving_sampled_ = false;    // the message that arrives in fragments is sampled
+  bool arriving_sampled_ = false;    // the message that began with a kEagerFirst is sampled
   uint64_t arriving_fragments_ = 0;  // fragments of a sampled message so far
   uint64_t arriving_ns_ = 0;         // time spent on copying |arriving_fragments_|
   PullChooser pull_chooser_;

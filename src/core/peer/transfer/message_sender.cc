@@ -87,7 +87,7 @@ void MessageSender::push(SendTransfer& transfer) {
 void MessageSender::push_overdue(uint64_t now_ns) {
   push_at_ns_ = kForever;
   // If this rank has not called the library for a long time, answers may have arrived that it has
-  // not handled yet.
+  // not handled yet. Late messages are therefore checked a second time.
   const bool graced = std::exchange(push_grace_, false);
   transfers_.sends().for_each([&](SendTransfer& transfer) HETCOMM_UNDER_BATON {
     if (!transfer.is_pulled()) return;

@@ -84,7 +84,8 @@ bool PullChooser::Class::give_up_trial() {
   return tell(resolved);
 }
 
-// The sender copies one piece in while the receiver copies the previous piece out.
+// The sender copies one piece in while the receiver copies the previous piece out, so only one copy
+// of one piece is not overlapped.
 double PullChooser::Class::alone() const {
   return in_stream() + std::min(ways.cost(Way::kPush), sender_ns_per_byte) / pieces;
 }
@@ -111,7 +112,7 @@ bool PullChooser::Class::measured(Way way, double sample, double elapsed_ns, uin
   }
   if (ways.cost(way) == 0) ways.set_cost(way, sample);
   if (way != in_use() && !only_alone()) {
-    // The sender had not yet been notified that a trial has ended. If this continues, it has
+    // The sender may not have been notified yet that a trial has ended. If this continues, it has
     // another cause.
     astray += count;
     if (astray <= kMaxAstray) ways.charge(extra_ns(in_use(), bytes) * count);

@@ -53,7 +53,7 @@ class PullChooser {
   // Records that a message was read in |elapsed_ns|. |sender_ns_per_mib| is the cost of the
   // sender's copy, or 0 if it is unknown.
   bool pulled(uint64_t bytes, uint64_t elapsed_ns, uint64_t sender_ns_per_mib) HETCOMM_UNDER_BATON;
-  // Records that a read failed.
+  // Records that a read failed. Messages of the size class are no longer pulled.
   bool failed(uint64_t bytes) HETCOMM_UNDER_BATON;
   // Switches the size class to pulling without trials, as the user requested. Has no effect if a
   // read has failed.

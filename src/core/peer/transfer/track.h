@@ -77,11 +77,12 @@ class SendRuns {
  public:
   uint64_t first() const HETCOMM_UNDER_BATON { return first_; }
   uint64_t end() const HETCOMM_UNDER_BATON { return first_ + count_; }
-  // Returns the entry for |run|, or null if the run is over or unknown.
+  // Returns the entry for |run|, or null if |run| is before first() or unknown.
   SendRun* find(uint64_t run) HETCOMM_UNDER_BATON {
     return run >= first_ && run - first_ < count_ ? &at(run) : nullptr;
   }
-  // Returns the entry for |run|, which is not over. Adds it if needed. May throw std::bad_alloc.
+  // Returns the entry for |run|, which is not before first(). Adds it if needed. May throw
+  // std::bad_alloc.
   SendRun& reach(uint64_t run) HETCOMM_UNDER_BATON {
     if (run - first_ >= ring_.size()) grow(run - first_ + 1);
     while (count_ <= run - first_) {
@@ -208,8 +209,8 @@ class Track final : public TrackBase {
   Pacer::Flow& flow() HETCOMM_UNDER_BATON { return flow_; }
   // True if grants that arrived before their runs will be handled at the end of the pass.
   bool is_left = false;
-  // Returns whether another run can start. While a run does not end, all later runs are held in
-  // runs(), so their number is limited.
+  // Returns whether another run can start, which is always so on the receiving end. While a run
+  // does not end, all later runs are held in runs(), so their number is limited.
   bool has_room() HETCOMM_UNDER_BATON {
     return !is_sending() || next_run_ - runs_.first() < kMaxAhead;
   }

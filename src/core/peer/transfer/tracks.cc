@@ -217,7 +217,8 @@ void Tracks::tell_closed(uint64_t end, const Status& why, const TrackClosedBody&
                              payload.data(), sizeof(body) + size);
 }
 
-// Returns the status that tells the peer that its end will never have a partner here.
+// Returns the status with which this rank reports that the peer's end will never have a partner
+// here.
 Status Tracks::closed_here() {
   return status_or_code(Code::kAborted, [&]() HETCOMM_UNDER_BATON {
     return fmt::format("rank {} closed its end", association_.own_rank());
@@ -312,14 +313,15 @@ void Tracks::refuse(Operation& run, const Status& why) {
   refuse(run, why.code(), text_of_told(run, why));
 }
 
-// Closes the track on both ranks, since its runs no longer correspond.
+// Closes the track on both ranks, since its runs cannot correspond.
 void Tracks::break_off(Track& track, const Status& why) {
   if (track.is_open()) tell_closed(end_of(track), why, TrackClosedBody{});
   end_runs(track, 0, why);
 }
 
 void Tracks::start_send(Track& track, Operation& run) {
-  // Held runs that are not in flight ended here before the receiver granted them.
+  // Counts the runs from the first one that is not over. That one is in flight, or has ended here
+  // before the receiver granted it.
   const uint64_t held = track.next_run() - track.runs().first();
   if (track.terms().use == 0 && held >= Track::kMaxAhead) {
     refuse_far(track, run, "receiver", held);

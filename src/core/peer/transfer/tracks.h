@@ -28,11 +28,12 @@ class Tracks {
   // Opens |track|, which must stay valid until close(). |lost| is the reason why the association is
   // lost, or kOk. If it is lost, no run can start. May throw std::bad_alloc.
   void open(Track& track, const Status& lost) HETCOMM_UNDER_BATON;
-  // Undoes open(). If the peer was already notified of the track, its runs wait until it closes its
-  // end.
+  // Undoes open(). If the peer was already notified of the track, the peer's runs wait until the
+  // peer closes its end.
   void forget(Track& track) HETCOMM_UNDER_BATON;
-  // Closes |track|, which has no run in flight, and sends the reason |why| to the peer. |unmatched|
-  // is true if no end of the peer matches |track|, not even one with the same terms.
+  // Closes |track|, which has no run in flight, and sends the reason |why| to the peer unless the
+  // peer is notified otherwise. |unmatched| is true if no end of the peer matches |track|, since
+  // the plans differ.
   void close(Track& track, const Status& why, bool unmatched) HETCOMM_UNDER_BATON;
   // Starts |run|, which is pending, and gives it the next run number.
   void start(Operation& run) HETCOMM_UNDER_BATON;

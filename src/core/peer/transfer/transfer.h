@@ -20,9 +20,9 @@
 // device memory piece by piece. If a grant allows it, the sender stages data in memory that the
 // receiver can map, and offers it there. Each side then makes one of the two copies through the
 // host. Host memory is also offered if the data is for a device. The memory of the grant is then
-// not used, but the sender can still put any part there instead of offering it. Either side can end
-// the transfer early (kStop, kWithdraw). An operation completes only when no connection and no
-// device copy accesses its memory any longer.
+// used only for parts that the sender puts there instead of offering them. Either side can end the
+// transfer early (kStop, kWithdraw). An operation completes only when no connection and no device
+// copy accesses its memory any longer.
 #pragma once
 
 #include <cstdint>
@@ -48,7 +48,8 @@ class SendTransfer final : public Mortal {
   SendTransfer(TransferTable& table, Operation& send);
   ~SendTransfer();
 
-  // Returns the body of the announcement. Exposes the source if the rail supports reads.
+  // Returns the body of the announcement. Exposes the source if the receiver can read it over the
+  // current rail.
   AnnounceBody make_announcement() HETCOMM_UNDER_BATON;
   // Sends |header| and |body|, which contains the result of make_announcement(), to announce
   // |transfer|'s operation. Returns kOk if the transfer is in progress. Otherwise nothing was sent,
@@ -89,7 +90,8 @@ class SendTransfer final : public Mortal {
   void stopped(const PeerReason& why) HETCOMM_UNDER_BATON;  // the receiver has ended the transfer
   // Ends the transfer because its track was closed. The receiver already knows.
   void closed(const Status& why) HETCOMM_UNDER_BATON;
-  // Ends the transfer early by a decision of this rank, and notifies the receiver.
+  // Ends the transfer early by a decision of this rank, and notifies the receiver. The receiver of
+  // a run is notified only after it has granted something.
   void end(Code code, std::string text) HETCOMM_UNDER_BATON;
   // Stops everything in flight on the broken |rail|. The receiver will send new grants.
   void rail_failed(const Rail& rail) HETCOMM_UNDER_BATON;
@@ -145,14 +147,14 @@ class SendTransfer final : public Mortal {
   FewPooled<Piece, kMaxPieces> pieces_;
   uint64_t accepted_ = UINT64_MAX;  // bytes that the receiver accepts; UINT64_MAX before a grant
   uint64_t put_bytes_ = 0;
-  bool may_lose_ = false;   // a piece was sent over a rail that may lose it
+  bool may_lose_ = false;   // a grant was for a rail that may lose data
   bool announced_ = false;  // the announcement was sent
   uint64_t pulled_since_ns_ = 0;
   bool answered_ = false;
   bool granted_ = false;
   bool peer_knows_ = false;   // the peer knows that the transfer has ended early
   bool told_length_ = false;  // the receiver of a run was sent the length
-  bool received_ = false;     // the peer has received all of it
+  bool received_ = false;     // the peer has received the whole message
   bool ending_ = false;
   Code code_ = Code::kOk;
   std::string text_;

@@ -522,16 +522,16 @@ bool ReceiveTransfer::start_waiting_chunks() {
   return !ending_;
 }
 
-// Removes a chunk, and records that its range must be divided again. Its next connection cannot
-// access its memory directly.
+// Removes a chunk, and records that its range must be divided again. Called because its next
+// connection cannot access its memory directly.
 void ReceiveTransfer::cut_again(size_t index) {
   uncut_.push_back({chunks_[index].offset(), chunks_[index].length()});
   data().retire(chunks_.take(index));
 }
 
 // Returns the connection that would finish the next chunk first, or null if that connection cannot
-// take another chunk now. Another connection would finish the chunk later even if this one has to
-// finish a chunk first.
+// take another chunk now or the transfer waits for connections. Another connection would finish the
+// chunk later even if this one has to finish a chunk first.
 Rail* ReceiveTransfer::pick_rail() const {
   // The source can be read only over the connection on which it was exposed.
   if (by_get_) return association_.rails().find(source_.rail);
@@ -541,7 +541,7 @@ Rail* ReceiveTransfer::pick_rail() const {
     double done = 0;  // when the chunk would have arrived, in s from now
   };
   Choice best;
-  Choice best_full;  // has too many bytes in flight for what is known of its rate
+  Choice best_full;  // the best of those that already have enough in flight
   size_t count = 0;
   const double sum = sum_of_rates();
   const bool expects_rails = association_.expects_rails();
@@ -560,7 +560,7 @@ Rail* ReceiveTransfer::pick_rail() const {
   // A transfer without a chunk in flight has nothing that would let it continue.
   if (best.rail == nullptr) return is_any_under_way() ? nullptr : best_full.rail;
   // The chunks of a short message are all granted at once. Those of a longer one are granted as
-  // others end, when it is known better which connection is free.
+  // others end, when it is clearer which connection is free.
   const bool is_short = accepted_ <= kMaxGranted * kMinShare;
   return is_short || chunks_on(*best.rail) < kChunksPerRail ? best.rail : nullptr;
 }

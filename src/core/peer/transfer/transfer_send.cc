@@ -235,8 +235,6 @@ void SendTransfer::note_answer() {
 }
 
 void SendTransfer::granted(const Grant& grant) {
-  // The peer may be ready on a new connection before this rank is. Pieces for that connection then
-  // wait.
   granted_ = true;
   // Ignores the grant if the transfer is ending, or if the grant's connection has broken.
   if (ending_ || association_.rails().find(grant.rail) == nullptr) return;
@@ -255,6 +253,8 @@ void SendTransfer::granted(const Grant& grant) {
     }
     started.body.length = std::min(grant.length, send_->length - grant.offset);
   }
+  // The peer may be ready on a new connection before this rank is. The pieces for that connection
+  // then wait in Bulks.
   if ((grants_.empty() || of_track()) && start_grant(started)) return;
   if (ending_) return;
   if (grants_.size() >= kMaxGrants) {
@@ -311,8 +311,8 @@ void SendTransfer::start_pieces() {
   }
 }
 
-// Returns how many of the next |bytes| can be sent over |rail| now. 0 means that data of other
-// queues, or earlier data of this queue, is sent first.
+// Returns how many of the next |bytes| can be sent over |rail| now. Returns 0 if they have to wait,
+// for data of other queues, for earlier data of this queue, or for its rate.
 uint64_t SendTransfer::allowed(const Rail& rail, uint64_t bytes) {
   if (track_ == nullptr || track_->flow().pacer == nullptr) return bytes;
   return track_->flow().pacer->allowed(track_->flow(), {rail.id, association_.link_of(rail)}, bytes,
@@ -420,14 +420,14 @@ void SendTransfer::offer_answered(uint32_t number, bool refused) {
 void SendTransfer::done() {
   if (source_rail_ != nullptr && accepted_ == UINT64_MAX && send_ != nullptr &&
       !send_->buffers.on_host) {
-    source_rail_->counters().device_bytes_direct += send_->length;  // the receiver has read them
+    source_rail_->counters().device_bytes_direct += send_->length;  // the receiver read the bytes
   }
   if (source_rail_ != nullptr) source_rail_->abilities().exposer->release(source_key_);
   source_rail_ = nullptr;
   source_key_ = {};
   received_ = true;
   // The connection here may still count bytes as in flight that the receiver already has.
-  // Cancelling them would break the connection.
+  // Cancelling them would break the connection, so the pieces finish first.
   if (pieces_.empty()) finish_as(Code::kOk, {});
 }
 
@@ -453,9 +453,9 @@ void SendTransfer::stopped(const PeerReason& why) {
 
 void SendTransfer::end(Code code, std::string text) {
   if (ending_) return;
-  // The receiver is notified even of an abort, about which it is also notified separately, since it
-  // must not hold the announcement longer than this rank counts it. The receiver of a run that has
-  // not granted anything yet is notified when it does.
+  // The receiver is notified even of an abort, although it also gets a separate notification. It
+  // must not hold the announcement longer than this rank counts it. A receiver that has not granted
+  // anything of a run yet is notified when it does.
   const SendRun* run = of_track() ? track_->runs().find(track_run(*send_).run) : nullptr;
   const bool granted = granted_ || (run != nullptr && !run->grants.empty());
   if (!of_track() || granted) {
@@ -533,7 +533,7 @@ bool SendTransfer::uses(const Rail& rail) const {
 void SendTransfer::maybe_finish() {
   if (!pieces_.empty() || send_ == nullptr) return;
   if (!ending_) {
-    // A send over a lossless rail is complete as soon as its source has been read.
+    // A send over lossless rails is complete as soon as its source has been read, except a put.
     const Rail* rail = association_.rail();
     if (send_->kind == OperationKind::kPut || put_bytes_ != accepted_ || !grants_.empty() ||
         rail == nullptr || !rail->capabilities().lossless || may_lose_) {

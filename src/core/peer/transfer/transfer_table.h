@@ -55,7 +55,7 @@ class TransferTable {
     by_sender_.insert(receive, sender_id);
     return id;
   }
-  // Removes |receive|, whose number in receives() is |id|. Does nothing if it was removed before.
+  // Removes |receive|, whose id in receives() is |id|. Does nothing if it was removed before.
   template <typename Receive>
   void remove(Receive& receive, uint64_t id) HETCOMM_UNDER_BATON {
     if (receives_.erase(id)) by_sender_.erase(receive);
@@ -68,8 +68,8 @@ class TransferTable {
     return unanswered_ == 0 && sends_.empty() && receives_.empty() && targets_.empty();
   }
 
-  // Returns whether another announcement can be sent. The number that the peer has not matched is
-  // limited.
+  // Returns whether another announcement can be sent. The number of announcements that the peer has
+  // not matched is limited.
   bool may_announce() const HETCOMM_UNDER_BATON { return unanswered_ < kMaxAnnounced; }
   void announcement_left() HETCOMM_UNDER_BATON { ++unanswered_; }
   // Records that the peer has matched an announcement, or that its transfer has ended. Sends that

@@ -37,7 +37,7 @@ class ReceiveCredit {
       : granted_(granted), taken_(first), returned_(first), reported_(first) {}
 
   uint32_t granted() const HETCOMM_UNDER_BATON { return granted_; }
-  // Counts |bytes| that the peer has sent. Returns false if that is more than was granted.
+  // Counts |bytes| that the peer has sent. Returns false if the peer has now exceeded its credit.
   [[nodiscard]] bool take(uint64_t bytes) HETCOMM_UNDER_BATON {
     taken_ += static_cast<uint32_t>(bytes);
     return taken_ - returned_ <= granted_;

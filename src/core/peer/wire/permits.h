@@ -65,7 +65,8 @@ class Permits {
   std::deque<uint32_t> answers_;  // sequence numbers that the peer has not acknowledged
 };
 
-// Takes the permit from |operation|. The caller passes it to the message that ends the transfer.
+// Takes the permit from |operation| and returns it, or kNone if there is none to take. The caller
+// passes it to the message that ends the transfer.
 inline Permit hand_over_permit(Operation& operation) {
   switch (operation.kind) {
     case OperationKind::kPut:

@@ -48,8 +48,8 @@ class ProtocolQueue {
       return message.header.kind == kind;
     });
   }
-  // Calls |send(const ProtocolMessage&)| for each unsent message until it returns false. Returns
-  // whether all messages were sent.
+  // Calls |send(const ProtocolMessage&)| for each unsent message until it returns false. If all
+  // were sent, empties the queue and returns true.
   template <typename Send>
   bool send_all(Send&& send) HETCOMM_UNDER_BATON {
     for (; sent_ < messages_.size(); ++sent_) {

@@ -17,7 +17,7 @@ namespace hetcomm {
 
 class Retention {
  public:
-  // Reserves space for a message with |length| bytes of payload.
+  // Reserves space for a message with |length| bytes of payload. May throw std::bad_alloc.
   void make_room(uint64_t length) HETCOMM_UNDER_BATON {
     const uint64_t used = end_ - begin_;
     const uint64_t more = sizeof(Record) + length;

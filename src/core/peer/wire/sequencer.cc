@@ -8,8 +8,8 @@ Code Sequencer::replay(Rail& rail) {
   Code code = Code::kOk;
   retention_.replay(replayed_, [&](WireHeader header, ConstByteSpan payload) HETCOMM_UNDER_BATON {
     const uint32_t sequence = header.sequence;
-    // The resent message keeps its old acknowledgement. A newer one could cover operations whose
-    // refusals follow this message.
+    // Only the credit is updated. A newer acknowledgement could cover operations whose refusals
+    // follow this message.
     header.credit = receive_credit_.returned();
     iovec storage{const_cast<std::byte*>(payload.data()), payload.size()};
     code = rail.endpoint().send(encode_header(header),

@@ -38,7 +38,7 @@ enum class MessageKind : uint8_t {
   kWake,      // empty: wakes a sleeping receiver, which then checks memory that it shares with the
               // sender; after kMayClose, keeps the connection
   kRailDown,  // tag = rail that the sender has abandoned; it was fenced before any later message
-  // One-sided operations; tag = the initiator's id.
+  // One-sided operations; tag = the id that the initiator gave the operation.
   kPut,          // payload AccessBody and the bytes; value = the notification's value
   kAnnouncePut,  // payload AnnouncePutBody; value as in kPut
   kGet,          // payload AccessBody
