@@ -39,6 +39,14 @@ TEST_F(CoolDownsTest, LongConnectionResetsThePause) {
   EXPECT_EQ(pause_after_failures(1, false), kPauseNs);
 }
 
+TEST_F(CoolDownsTest, PauseStaysBoundedAfterManyFailures) {
+  EXPECT_EQ(pause_after_failures(80, false), 64 * kPauseNs);
+  cool_downs_.came_up(kEnds, kNowNs - 64 * kPauseNs * 10);
+  EXPECT_EQ(pause_after_failures(1, false), 64 * kPauseNs) << "not longer than ten pauses";
+  cool_downs_.came_up(kEnds, kNowNs - 64 * kPauseNs * 10 - 1);
+  EXPECT_EQ(pause_after_failures(1, false), kPauseNs);
+}
+
 TEST_F(CoolDownsTest, RecentFailureIsCooling) {
   EXPECT_FALSE(cool_downs_.is_cooling(kEnds, kNowNs));
   pause_after_failures(1, false);

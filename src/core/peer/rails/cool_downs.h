@@ -45,12 +45,11 @@ class CoolDowns {
   // Records a failure. |are_apart|: the ends are known to be in different subnets or fabrics.
   void failed(const RailEnds& ends, uint64_t now_ns, bool are_apart) HETCOMM_UNDER_BATON {
     Known& own = at(ends);
+    const auto pause_ns = [&] { return first_ns_ << std::min(own.failures, kMaxDoublings); };
     // A connection that lasted a long time resets the count.
-    if (own.up_since_ns != 0 && now_ns - own.up_since_ns > (first_ns_ << own.failures) * 10) {
-      own.failures = 0;
-    }
+    if (own.up_since_ns != 0 && now_ns - own.up_since_ns > pause_ns() * 10) own.failures = 0;
     own.up_since_ns = 0;
-    own.not_before_ns = now_ns + (first_ns_ << std::min<uint32_t>(own.failures, kMaxDoublings));
+    own.not_before_ns = now_ns + pause_ns();
     ++own.failures;
     own.hopeless = are_apart && !own.was_up && own.failures >= kMaxFailures;
     if (own.hopeless) own.not_before_ns = now_ns + kHopelessNs;
