@@ -365,7 +365,7 @@ class Ends(ranks.TestCase):
         for text in ranks.run(2, dropped_in_a_callback):
             self.assertIn("closed", text)
 
-    def test_callbacks_of_two_groups_can_close_each_other(self):
+    def test_two_groups_can_be_closed_from_each_others_callbacks(self):
         self.all_equal(ranks.run(2, closed_by_each_other), 2)
 
 

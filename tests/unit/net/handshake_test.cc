@@ -649,7 +649,7 @@ TEST_P(HandshakeTest, HandshakeSucceedsOneByteAtATime) {
   EXPECT_EQ(outcome.acceptor, Step::kDone);
 }
 
-TEST_P(HandshakeTest, ForeignServiceIsRecognizedAtItsFirstByte) {
+TEST_P(HandshakeTest, ForeignProtocolIsRejected) {
   Handshake a = initiator(example_hello());
   EXPECT_EQ(a.advance(), Step::kWantRead);
   give(sockets_.right.get(), "S");

@@ -297,7 +297,7 @@ TEST(Joint, EachItemIsSummedOverAllRanksThatHoldIt) {
 }
 
 // A stage with two ranks of tensor parallelism beside one without: each of the two holds half.
-TEST(Joint, GradientsAreSummedInShardsOfTheFinestTensorDegree) {
+TEST(Joint, GradientsAreSummedInShardsOfTheHighestTensorDegree) {
   PipelinePlan plan = joined(test::plan_of({{{0, 1}, {.tensor = 2}}}, "1f1b", 2),
                              test::plan_of({{{0}}}, "1f1b", 2));
   plan = on_hosts(plan, {"a", "b", "c"});

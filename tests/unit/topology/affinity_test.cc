@@ -171,7 +171,7 @@ TEST(Affinity, NicWithUnknownRateCountsAsTheSlowest) {
   EXPECT_EQ(counted_mbit_per_s(machine, machine.nics[0]), 1u);
 }
 
-TEST(Affinity, HostMemoryUsesTheNicsOfItsNode) {
+TEST(Affinity, HostMemoryPrefersFastNicsThenNearOnes) {
   const Machine machine = read("four_nics");
   const Affinity affinity = assign_nics(machine, {});
   ASSERT_EQ(affinity.numa_nodes.size(), 2u);
