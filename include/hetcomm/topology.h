@@ -15,8 +15,8 @@ enum {
    * accelerators and NICs, with a matrix of distances and a legend. A link model is shown as
    * clusters, hosts, paths, and the rates between pairs of hosts. */
   HETCOMM_TOPOLOGY_TEXT = 0,
-  /* A JSON document. HETCOMM_TOPOLOGY, on this machine or another one, can name a file with the
-   * document of a machine, and HETCOMM_LINK_MODEL one with a link model. The document of a machine
+  /* A JSON document. It can be saved to a file and used later, on this machine or another one:
+   * HETCOMM_TOPOLOGY names a machine file, HETCOMM_LINK_MODEL a link model file. A machine document
    * also lists the NICs that each accelerator and NUMA node uses, best first. */
   HETCOMM_TOPOLOGY_JSON = 1,
   /* A picture, as an SVG document: the tree of a machine, or the rates of all pairs of hosts.

@@ -196,7 +196,7 @@ class Package(unittest.TestCase):
     def test_queue_items_arrive_in_order(self):
         self.assertEqual(run(2, queues, thread=True), [True, True])
 
-    def test_failed_requests_raise_an_error_with_its_reason(self):
+    def test_failed_operations_raise_errors_with_the_right_status(self):
         expected = ["TIMED_OUT", "TRUNCATED", "CANCELLED", "OUT_OF_RANGE"]
         self.assertEqual(run(2, failures), [expected, expected])
 

@@ -176,8 +176,8 @@ Role take_role(const Session& session, hetcomm_communicator_t* communicator) {
   return {told["local"].get<size_t>(), told["pairs"].get<std::vector<RankPair>>()};
 }
 
-// Selects the NICs for this rank. The single NIC for all devices is the near one of the host's
-// first rank.
+// Selects this rank's NIC for each configuration: the nearest to its device, a far one, and one
+// that all devices of the host share. The shared NIC is the nearest one of the host's first rank.
 Choice choose(const Session& session, hetcomm_communicator_t* communicator, size_t local,
               const std::string& address) {
   const DeviceNics device = device_nics(topology_of(session.context()), address, local);

@@ -834,8 +834,8 @@ class Pipeline:
         with contextlib.suppress(Exception):
             self._core.cancel(reason)
 
-    # Stores the sums of gradients. With weights, also scales all gradients for the sum of the
-    # weights. Returns the mean loss.
+    # Copies the summed gradients into the parameters. In a weighted run, also divides all gradients
+    # by the sum of the weights. Returns the mean loss.
     def _finish(self, left: _Countdown) -> float:
         with torch.no_grad():
             for each in self._added:

@@ -245,7 +245,7 @@ std::vector<int> distances(const Ring& ring, int from, const std::function<bool(
 
 const auto nobody = [](int) { return false; };
 
-TEST(LivenessRing, FourNeighboursWatchEachOther) {
+TEST(LivenessRing, EachRankHasUpToFourNeighboursAndWatchingIsMutual) {
   for (const int size : {1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 17, 25, 64, 100}) {
     const Ring ring(on_hosts(in_blocks(size, 1)));
     EXPECT_EQ(ring.size(), size);

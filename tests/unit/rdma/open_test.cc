@@ -118,7 +118,7 @@ TEST_F(RdmaOpen, PublishedMemoryOpensTheDeviceAndIsAccessible) {
   EXPECT_TRUE(regions.withdraw(key.value()));
 }
 
-TEST_F(RdmaOpen, DeviceOpenedLateWakesASleeper) {
+TEST_F(RdmaOpen, MessageOnALateOpenedDeviceWakesASleeper) {
   FakePair pair;
   ASSERT_TRUE(pair.b.sleep(kMillisecond)) << "nothing is open";
   ASSERT_TRUE(pair.connect());

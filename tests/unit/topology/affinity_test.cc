@@ -416,7 +416,7 @@ std::vector<std::string> nics_of(const Machine& machine, const RankLocation& loc
   return result;
 }
 
-TEST(RankNics, SingleAcceleratorGetsTheFirstNicsOfItsOrder) {
+TEST(RankNics, RankWithOneAcceleratorGetsItsPreferredNicsFirst) {
   const Machine machine = read("eight_nics");
   const Affinity affinity = assign_nics(machine, {});
   for (size_t i = 0; i < machine.accelerators.size(); ++i) {

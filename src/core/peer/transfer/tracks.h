@@ -100,7 +100,7 @@ class Tracks {
     uint32_t use;
     uint64_t tag;
     uint64_t plan;
-    uint64_t wanted;  // hash of the content
+    uint64_t wanted;  // TrackTerms::content that the peer's end must match
     Track* track;     // null: the track was closed
     Status why;       // why it was closed
 

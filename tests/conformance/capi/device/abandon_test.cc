@@ -991,7 +991,7 @@ TEST_P(Abandon, BlockingCallsCopyEveryByte) {
   });
 }
 
-TEST_P(Abandon, EndsOperationsThatWaitForItsStreams) {
+TEST_P(Abandon, EndsOperationsWaitingForTheDevicesStreams) {
   if (!GetParam().thread_progress) GTEST_SKIP() << "streams need a thread";
   std::array<HangingDevice, 2> devices;
   std::array<std::array<std::byte, 64>, 2> users{};
