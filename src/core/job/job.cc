@@ -504,8 +504,8 @@ void Job::prepare_for_holds() {
   services_.data.device_access.prepare_for_holds(services_.data.near);
 }
 
-bool Job::leaves_to_others(size_t device, const JobTransport& transport) const {
-  const topology::HostLinks& links = environment_.host_links;
+bool Job::leaves_to_others(const topology::HostLinks& links, size_t device,
+                           const JobTransport& transport) const {
   if (!peers_.own_nics(rank()).is_left_by(links, device, transport.model_nic)) return false;
   // The device's own NIC has to carry its data, and may not be usable for this kind of transport.
   const std::string_view own = topology::OwnNics::own_nic(links, device);
@@ -543,9 +543,8 @@ void Job::meet_device(size_t index, const HostResources& resources) {
                  (candidate.name.interface == each.nic || candidate.name.rdma_port == each.nic);
         });
     if (!each.nic.empty()) {
-      const bool is_near =
-          nic != resources.nics.end() && (nic->devices & bit) != 0 &&
-          !peers_.own_nics(rank()).is_left_by(resources.links, index, each.model_nic);
+      const bool is_near = nic != resources.nics.end() && (nic->devices & bit) != 0 &&
+                           !leaves_to_others(resources.links, index, each);
       each.devices = is_near ? each.devices | bit : each.devices & ~bit;
       services_.data.device_access.set_far(
           i, index, nic != resources.nics.end() && (nic->far_devices & bit) != 0);

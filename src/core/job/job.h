@@ -128,7 +128,9 @@ class Job final : public EngineDriven, private DeviceUser {
   void meet_device(size_t index, const HostResources& resources) HETCOMM_UNDER_BATON;
   // Returns whether |device| leaves the NIC of |transport| to devices of the job's ranks on this
   // host that use the NIC first.
-  bool leaves_to_others(size_t device, const JobTransport& transport) const HETCOMM_UNDER_BATON;
+  bool leaves_to_others(size_t device, const JobTransport& transport) const HETCOMM_UNDER_BATON {
+    return leaves_to_others(environment_.host_links, device, transport);
+  }
   // Sends |rank| a message that wakes it and makes it check everything that it waits for.
   void wake(int rank) HETCOMM_UNDER_BATON;
 
@@ -170,6 +172,8 @@ class Job final : public EngineDriven, private DeviceUser {
                                                              const std::string& scope,
                                                              uint64_t deadline_ns) const;
   Status check_own(const JobDigest& digest, const RankProfile& own) const;
+  bool leaves_to_others(const topology::HostLinks& links, size_t device,
+                        const JobTransport& transport) const HETCOMM_UNDER_BATON;
   void leave_nics_to_others() HETCOMM_UNDER_BATON;
   Status take_members(Meeting met, std::optional<topology::LinkModel> model) HETCOMM_UNDER_BATON;
   Status wait_for_control(uint64_t deadline_ns);

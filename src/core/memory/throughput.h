@@ -25,12 +25,13 @@ class Throughput {
     since_ns_ = std::max(since_ns_, now_ns);
     if (busy_ns_ < kShortestNs || done_ == 0) return;
     measured(static_cast<double>(busy_ns_) / static_cast<double>(done_));
+    measured_ns_ = now_ns;
     busy_ns_ = 0;
     done_ = 0;
   }
   void drop(uint64_t bytes) HETCOMM_UNDER_BATON { outstanding_ -= bytes; }
-  // Returns the time of the last transfer's start or end.
-  uint64_t last_ns() const HETCOMM_UNDER_BATON { return since_ns_; }
+  // Returns the time of the last measurement; 0 if there was none.
+  uint64_t measured_ns() const HETCOMM_UNDER_BATON { return measured_ns_; }
   uint64_t outstanding() const HETCOMM_UNDER_BATON { return outstanding_; }
   // Returns bytes per second; 0 while unknown.
   double rate() const HETCOMM_UNDER_BATON { return ns_per_byte_ > 0 ? 1e9 / ns_per_byte_ : 0; }
@@ -53,8 +54,9 @@ class Throughput {
 
   uint64_t outstanding_ = 0;
   uint64_t since_ns_ = 0;
-  uint64_t busy_ns_ = 0;    // time with bytes in flight since the last measurement
-  uint64_t done_ = 0;       // bytes finished since the last measurement
+  uint64_t busy_ns_ = 0;  // time with bytes in flight since the last measurement
+  uint64_t done_ = 0;     // bytes finished since the last measurement
+  uint64_t measured_ns_ = 0;
   double ns_per_byte_ = 0;  // 0 while unknown
 };
 

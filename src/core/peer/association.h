@@ -114,7 +114,8 @@ class Association final : public NotificationSource {
   }
   // Returns whether further connections for bulk data are expected soon.
   bool expects_rails() HETCOMM_UNDER_BATON {
-    return expected_rails_ != 0 && now_ns() < expected_until_ns_ &&
+    return expected_rails_ != 0 && now_ns() < expected_until_ns_ && is_ready() &&
+           !rails_.current()->capabilities().lossless &&
            count_bulk_rails(RailMasks{}) < expected_rails_;
   }
 

@@ -90,12 +90,16 @@ void ExtraRails::expect() {
   if (current.capabilities().lossless) return;
   const std::vector<RailEnds> ends = services_.paths.advisor.useful_beside(
       association_.rank(), current.ends, association_.needs().all());
-  const auto beside = std::count_if(ends.begin(), ends.end(), [&](const RailEnds& each) {
-    return services_.paths.directory.transport_kind(each.own) == current.kind;
-  });
+  const uint64_t now = services_.engine.refresh_now();
+  const auto beside =
+      std::count_if(ends.begin(), ends.end(), [&](const RailEnds& each) HETCOMM_UNDER_BATON {
+        const bool is_made = association_.rails().find_over(each) != nullptr ||
+                             cool_downs_.not_before_ns(each) <= now;
+        return is_made && services_.paths.directory.transport_kind(each.own) == current.kind;
+      });
   if (beside == 0) return;
   expected_ = 1 + static_cast<size_t>(beside);
-  expected_until_ns_ = services_.engine.refresh_now() + kPatienceNs;
+  expected_until_ns_ = now + kPatienceNs;
   association_.expect_rails(expected_, expected_until_ns_);
   association_.note_timer(expected_until_ns_);
 }

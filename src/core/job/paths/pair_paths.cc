@@ -378,9 +378,14 @@ void PairPaths::tick(uint64_t now_ns) {
     if (waits) pairs_.at(rank).connect_failed(introductions_.why(rank), true);
   }
   ask_next();
-  beside_at_ns_ = kForever;
-  const uint64_t next_ns = try_beside(now_ns);
-  beside_at_ns_ = std::min(next_ns, beside_at_ns_);
+  if (now_ns < beside_at_ns_) return;
+  const uint64_t due_ns = std::exchange(beside_at_ns_, kForever);
+  try {
+    beside_at_ns_ = std::min(try_beside(now_ns), beside_at_ns_);
+  } catch (const std::bad_alloc&) {
+    beside_at_ns_ = due_ns;
+    throw;
+  }
 }
 
 // Starts an attempt on the candidate with |index|.
@@ -392,8 +397,10 @@ void PairPaths::start_attempt(Pair& pair, PairConnect& connect, size_t index) {
                      name_of(pair.rank(), candidate.ends), candidate.score_us);
   if (pair.extra_rails().cool_downs().stop_connecting(candidate.ends))
     chosen.cancel_connect(destination);
-  connect.under_way.push_back({index, services_.engine.refresh_now()});
+  connect.under_way.reserve(connect.under_way.size() + 1);
   chosen.connect(destination, candidate.offer->contact);
+  // The result never arrives within connect().
+  connect.under_way.push_back({index, services_.engine.refresh_now()});
 }
 
 // Determines when the next candidate is tried beside those that are under way. A candidate of
@@ -416,6 +423,12 @@ void PairPaths::plan_next(int rank, PairConnect& connect) {
 void PairPaths::try_next(Pair& pair) {
   PairConnect& connect = *connect_of(pair.rank());
   while (connect.next < connect.candidates.size()) {
+    if (!connect.under_way.empty()) {
+      // Another kind is not as good, and waits until all attempts under way have failed.
+      const size_t last = connect.under_way.back().candidate;
+      const std::string_view kind = connect.candidates[last].transport->kind;
+      if (connect.candidates[connect.next].transport->kind != kind) break;
+    }
     const size_t index = connect.next++;
     const Candidate& candidate = connect.candidates[index];
     if (candidate.reach.ok()) {

@@ -225,6 +225,7 @@ class ReceiveTransfer final : public Mortal {
   uint64_t next_length(const Range& rest, bool staged, const Rail& rail) const HETCOMM_UNDER_BATON;
   uint64_t share_of(const Rail& rail, double sum, uint64_t rest) const HETCOMM_UNDER_BATON;
   bool knows_rate(const Rail& rail) const HETCOMM_UNDER_BATON;
+  bool is_untried(const Rail& rail) const HETCOMM_UNDER_BATON;
   double rate_of(const Rail& rail) const HETCOMM_UNDER_BATON;
   double sum_of_rates() const HETCOMM_UNDER_BATON;
   bool is_any_under_way() const HETCOMM_UNDER_BATON;

@@ -489,6 +489,7 @@ uint64_t ReceiveTransfer::next_length(const Range& rest, bool staged, const Rail
     length = std::min(length, kMinShare);
   } else if (association_.count_bulk_rails(near_) > 1) {
     length = std::min(length, share_of(rail, sum_of_rates(), rest.length));
+    if (is_untried(rail)) length = std::min(length, kMinShare);
   }
   return capabilities.max_exposed_extents == UINT32_MAX
              ? length
@@ -551,7 +552,7 @@ Rail* ReceiveTransfer::pick_rail() const {
     const uint64_t pending = std::max(rail.receiving.outstanding(), bytes_on(rail));
     const double done =
         static_cast<double>(pending + share_of(rail, sum, accepted_ - cut_)) / rate_of(rail);
-    const bool is_full = (expects_rails || !knows_rate(rail)) && pending >= kMaxEarlyBytes;
+    const bool is_full = (expects_rails || is_untried(rail)) && pending >= kMaxEarlyBytes;
     Choice& choice = is_full ? best_full : best;
     if (choice.rail == nullptr || done < choice.done) choice = {&rail, done};
   });
@@ -575,12 +576,20 @@ uint64_t ReceiveTransfer::share_of(const Rail& rail, double sum, uint64_t rest) 
   return (fair + kMinShare - 1) / kMinShare * kMinShare;
 }
 
-// Returns whether the rate of |rail| was measured recently. A connection that was slow may have
-// become fast again, and no chunk would show it.
+// Returns whether the rate of |rail| is known. An idle connection whose rate was last measured long
+// ago counts as unknown for one chunk: it may have been slow then, and nothing else would show that
+// it has recovered.
 bool ReceiveTransfer::knows_rate(const Rail& rail) const {
   constexpr uint64_t kStaleNs = 3'000'000'000;
   const Throughput& load = rail.receiving;
-  return load.rate() > 0 && now_ns() < load.last_ns() + kStaleNs;
+  const bool is_stale = now_ns() >= load.measured_ns() + kStaleNs;
+  return load.rate() > 0 && !(is_stale && load.outstanding() == 0 && bytes_on(rail) == 0);
+}
+
+// Returns whether the rate of |rail| is unknown, but will be measured. Runs with a rate of their
+// own measure nothing.
+bool ReceiveTransfer::is_untried(const Rail& rail) const {
+  return origin_ != Origin::kRunWithRate && !knows_rate(rail);
 }
 
 double ReceiveTransfer::rate_of(const Rail& rail) const {
