@@ -274,7 +274,6 @@ class Samples:
 def measure(bench, seed, sizes, seconds, timed):
     draw = Draw(seed)
     flow = draw.flow()
-    results = []
     with Hosts(draw) as hosts, tempfile.TemporaryDirectory() as folder:
         for size, window in sizes:
             control = measure_control(hosts, flow, 3 if timed else 1)
@@ -289,12 +288,11 @@ def measure(bench, seed, sizes, seconds, timed):
             assert timed or reached >= 0.5, (str(draw), reached, log[-6000:])
             if timed:
                 begin = 2 if draw.told else 5
-                results.append((size, control, samples.between(begin, begin + 2) / control,
-                                samples.between(2, 2.5) / control, samples.between(4, seconds - 0.5) / control))
+                parts = [samples.between(*times) / control
+                         for times in ((1, 2), (begin, begin + 2), (4, seconds - 0.5))]
                 print(f"{draw}; {size >> 10} KiB x {window}: flow {sum(flow.values())}, control {control:.0f} Mbit/s, "
-                      f"second second {samples.between(1, 2) / control:.2f}, after {begin} s {results[-1][2]:.2f}, "
-                      f"steady {results[-1][4]:.2f}", flush=True)
-    return results
+                      f"second second {parts[0]:.2f}, after {begin} s {parts[1]:.2f}, "
+                      f"steady {parts[2]:.2f}", flush=True)
 
 
 def main():

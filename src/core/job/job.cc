@@ -309,17 +309,15 @@ Status Job::prepare(const JobOptions& options, RankProfile* own) {
   HETCOMM_RETURN_IF_ERROR(make_control(incarnation));
   if (control_ != nullptr) own->control = control_->addresses();
   HETCOMM_RETURN_IF_ERROR(transports_.make(options.transports, interfaces_));
-  std::vector<NearTransports::Served> served;
-  const auto& served_by = transports_.all();
-  for (const auto& each : served_by) {
+  const auto& all = transports_.all();
+  for (const auto& each : all) {
     services_.data.device_access.add(each->abilities.devices, each->name, each->far_devices);
     if (each->abilities.receipts != nullptr) witness_->add(*each->abilities.receipts);
-    served.push_back({each->kind, each->devices});
   }
-  services_.data.near.set(served);
-  if (size() > 1 &&
-      std::any_of(served_by.begin(), served_by.end(),
-                  [](const auto& each) HETCOMM_UNDER_BATON { return each->capabilities().map; })) {
+  set_near_transports();
+  if (size() > 1 && std::any_of(all.begin(), all.end(), [](const auto& each) HETCOMM_UNDER_BATON {
+        return each->capabilities().map;
+      })) {
     services_.data.staging.chunks().set_publisher(&memories_);
   }
   HETCOMM_RETURN_IF_ERROR(describe_self(own));
@@ -516,13 +514,17 @@ bool Job::leaves_to_others(const topology::HostLinks& links, size_t device,
 }
 
 void Job::leave_nics_to_others() {
-  std::vector<NearTransports::Served> served;
   for (const auto& each : transports_.all()) {
     for (size_t device = 1; device < RankNic::kMaxDevices; ++device) {
       if (leaves_to_others(device, *each)) each->devices &= ~(uint64_t{1} << device);
     }
-    served.push_back({each->kind, each->devices});
   }
+  set_near_transports();
+}
+
+void Job::set_near_transports() {
+  std::vector<NearTransports::Served> served;
+  for (const auto& each : transports_.all()) served.push_back({each->kind, each->devices});
   services_.data.near.set(served);
 }
 
@@ -533,7 +535,6 @@ void Job::meet_device(size_t index, const HostResources& resources) {
   }
   if (index >= RankNic::kMaxDevices) return;
   const uint64_t bit = uint64_t{1} << index;
-  std::vector<NearTransports::Served> served;
   const auto& transports = transports_.all();
   for (size_t i = 0; i < transports.size(); ++i) {
     JobTransport& each = *transports[i];
@@ -549,9 +550,8 @@ void Job::meet_device(size_t index, const HostResources& resources) {
       services_.data.device_access.set_far(
           i, index, nic != resources.nics.end() && (nic->far_devices & bit) != 0);
     }
-    served.push_back({each.kind, each.devices});
   }
-  services_.data.near.set(served);
+  set_near_transports();
 }
 
 void Job::wake(int rank) {

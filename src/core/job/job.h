@@ -175,6 +175,7 @@ class Job final : public EngineDriven, private DeviceUser {
   bool leaves_to_others(const topology::HostLinks& links, size_t device,
                         const JobTransport& transport) const HETCOMM_UNDER_BATON;
   void leave_nics_to_others() HETCOMM_UNDER_BATON;
+  void set_near_transports() HETCOMM_UNDER_BATON;
   Status take_members(Meeting met, std::optional<topology::LinkModel> model) HETCOMM_UNDER_BATON;
   Status wait_for_control(uint64_t deadline_ns);
   // DeviceUser

@@ -21,6 +21,7 @@
 #include "src/core/peer/wire/protocol_queue.h"
 #include "src/core/peer/wire/sequencer.h"
 #include "src/core/progress/operation_queue.h"
+#include "src/system/clock.h"
 
 namespace hetcomm {
 
@@ -112,6 +113,12 @@ class Association final : public NotificationSource {
     expected_rails_ = count;
     expected_until_ns_ = until_ns;
   }
+  // Records that one of the expected connections cannot be made.
+  void expect_one_less() HETCOMM_UNDER_BATON {
+    if (expected_rails_ != 0) --expected_rails_;
+  }
+  // Returns the time until which connections are expected; kForever if none are.
+  uint64_t expected_until_ns() const HETCOMM_UNDER_BATON { return expected_until_ns_; }
   // Returns whether further connections for bulk data are expected soon.
   bool expects_rails() HETCOMM_UNDER_BATON {
     return expected_rails_ != 0 && now_ns() < expected_until_ns_ && is_ready() &&
@@ -225,7 +232,7 @@ class Association final : public NotificationSource {
   RailSet rails_;
   RailNeeds needs_;
   size_t expected_rails_ = 0;
-  uint64_t expected_until_ns_ = 0;
+  uint64_t expected_until_ns_ = kForever;
   Sequencer sequencer_;
   SendCredit send_credit_;
   Permits permits_;

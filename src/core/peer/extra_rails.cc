@@ -98,15 +98,8 @@ void ExtraRails::expect() {
         return is_made && services_.paths.directory.transport_kind(each.own) == current.kind;
       });
   if (beside == 0) return;
-  expected_ = 1 + static_cast<size_t>(beside);
-  expected_until_ns_ = now + kPatienceNs;
-  association_.expect_rails(expected_, expected_until_ns_);
-  association_.note_timer(expected_until_ns_);
-}
-
-void ExtraRails::expect_one_less() {
-  if (expected_until_ns_ == kForever || expected_ == 0) return;
-  association_.expect_rails(--expected_, expected_until_ns_);
+  association_.expect_rails(1 + static_cast<size_t>(beside), now + kPatienceNs);
+  association_.note_timer(now + kPatienceNs);
 }
 
 Rail* ExtraRails::better_one() {
@@ -147,7 +140,7 @@ void ExtraRails::connect_failed(const RailEnds& ends, const Status& why) {
   const Rail* const current = association_.rails().current();
   const bool was_expected =
       current != nullptr && services_.paths.directory.transport_kind(ends.own) == current->kind;
-  if (was_expected) expect_one_less();
+  if (was_expected) association_.expect_one_less();
   traffic_.restart();
 }
 
@@ -227,9 +220,8 @@ void ExtraRails::tick(uint64_t now_ns) {
   if (now_ns >= connect_at_ns_) connect();
   if (now_ns >= close_at_ns_) close_unused();
   if (now_ns >= association_.needs().next_timer_ns()) settle(now_ns);
-  if (now_ns >= expected_until_ns_) {
-    expected_until_ns_ = kForever;
-    association_.expect_rails(0, 0);
+  if (now_ns >= association_.expected_until_ns()) {
+    association_.expect_rails(0, kForever);
     traffic_.restart();
   }
 }

@@ -62,7 +62,7 @@ class ExtraRails {
 
   uint64_t next_timer_ns() const HETCOMM_UNDER_BATON {
     return stopped_ ? kForever
-                    : std::min({connect_at_ns_, close_at_ns_, expected_until_ns_,
+                    : std::min({connect_at_ns_, close_at_ns_, association_.expected_until_ns(),
                                 association_.needs().next_timer_ns()});
   }
   void tick(uint64_t now_ns) HETCOMM_UNDER_BATON;
@@ -74,7 +74,6 @@ class ExtraRails {
 
   void plan_to_close(uint64_t cool_downs) HETCOMM_UNDER_BATON;
   void expect() HETCOMM_UNDER_BATON;
-  void expect_one_less() HETCOMM_UNDER_BATON;
   bool is_under_way(const RailMasks& masks) HETCOMM_UNDER_BATON;
   void settle(uint64_t now_ns) HETCOMM_UNDER_BATON;
   std::vector<RailEnds> useful() HETCOMM_UNDER_BATON;
@@ -90,9 +89,7 @@ class ExtraRails {
   CoolDowns cool_downs_;
   bool stopped_ = false;
   uint64_t connect_at_ns_ = kForever;  // when to connect over a transport that has cooled down
-  size_t expected_ = 0;                // number of connections that will share the bulk data
-  uint64_t expected_until_ns_ = kForever;
-  uint64_t close_at_ns_ = kForever;  // when to look for superfluous rails
+  uint64_t close_at_ns_ = kForever;    // when to look for superfluous rails
 };
 
 }  // namespace hetcomm

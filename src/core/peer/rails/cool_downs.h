@@ -13,7 +13,6 @@
 
 #include "src/base/baton_role.h"
 #include "src/core/peer/rails/rail_ends.h"
-#include "src/system/clock.h"
 
 namespace hetcomm {
 
